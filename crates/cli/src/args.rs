@@ -19,7 +19,8 @@ use crate::terminal;
 #[command(next_help_heading = "Drive")]
 pub struct DriveArgs {
     /// Image file (raw or qcow2, also as .gz or .zst), block device,
-    /// qcow2:PATH?snapshot=NAME, unix:PATH of an attached drive,
+    /// qcow2:PATH?snapshot=NAME, file:PATH (raw, whatever its first bytes
+    /// say), unix:PATH of an attached drive,
     /// nvme+tcp://HOST:PORT/NQN/NSID, or vfio-user:PATH
     #[arg(
         short = 'd',
@@ -40,8 +41,8 @@ pub struct DriveArgs {
     #[arg(long, value_name = "N|NAME")]
     pub partition: Option<Wanted>,
     /// Logical volume of LVM that is read in the place of the whole image or block device; `nearside info`
-    /// lists those there are
-    #[arg(long, value_name = "VG/LV", conflicts_with_all = ["mounted", "partition"])]
+    /// lists those there are. VG is the group's name or UUID; with --partition, the group in that partition
+    #[arg(long, value_name = "VG/LV", conflicts_with = "mounted")]
     pub volume: Option<Logical>,
     /// Paths are patterns of the drive's: *, ?, [...], {a,b}, ** for directories of any depth, and \ before
     /// what stands for itself. Without this a path is that path, whatever its name

@@ -10,14 +10,16 @@ use nearside_driver::tcp::{Address, DiscoveryEntry, TCP, discover, nqn, subtype}
 use serde_json::json;
 
 use crate::args::HostArgs;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, complain};
 use crate::out::Out;
 
 const EXAMPLES: &str = "\
 Examples:
   nearside discover 127.0.0.1                      # a discovery service on port 8009
   nearside discover 127.0.0.1:4420
-  nearside grep -d \"$(nearside discover 127.0.0.1 | head -1)\" -r ERROR /var/log";
+  nearside grep -d \"$(nearside discover 127.0.0.1 | head -1)\" -r ERROR /var/log
+
+Exit status: 0 a subsystem was found, 1 none, 2 an error.";
 
 /// List the subsystems that a target over the network has for this host
 #[derive(Args)]
@@ -42,10 +44,12 @@ pub fn run(args: DiscoverArgs) -> Outcome {
     let options = args.host.options()?;
     let entries = discover(&at, options, Arc::new(TscClock::new())).map_err(failed)?;
     let mut out = Out::new();
+    let mut none = true;
     for entry in &entries {
         let field = entry.subnqn();
         let subsystem = nqn::from_field(&field).unwrap_or("(no name)");
         if args.json {
+            none = false;
             out.json(&json!({
                 "type": "subsystem",
                 "nqn": subsystem,
@@ -56,6 +60,7 @@ pub fn run(args: DiscoverArgs) -> Outcome {
                 "port_id": entry.portid(),
             }))?;
         } else if entry.subtype() == subtype::NVM && entry.trtype() == TCP {
+            none = false;
             let address = Address {
                 host: entry.address(),
                 port: entry.port().parse().unwrap_or(0),
@@ -68,7 +73,10 @@ pub fn run(args: DiscoverArgs) -> Outcome {
         }
     }
     out.flush()?;
-    Ok(0)
+    if none {
+        complain(&format!("{}: no subsystem for this host over TCP", args.address));
+    }
+    Ok(u8::from(none))
 }
 
 fn kind(entry: &DiscoveryEntry) -> &'static str {

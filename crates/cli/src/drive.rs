@@ -105,7 +105,9 @@ impl Drive {
             .with_route(route)
             .with_host_cache(args.host_cache);
         let failed = |e: Error| Failure::Message(format!("{}: {e}", args.drive.to_string_lossy()));
-        let number = number_of(&mut session, args.partition.as_ref()).map_err(failed)?;
+        // Beside a logical volume, it says where that volume's group is.
+        let wanted = args.partition.as_ref().filter(|_| args.volume.is_none());
+        let number = number_of(&mut session, wanted).map_err(failed)?;
         let mut session = session.with_partition(number);
         // A host that locates files has the volume mounted: that is no part of what an operation costs.
         session.mount().map_err(failed)?;
@@ -163,10 +165,13 @@ impl Drive {
         self.session.partitions().unwrap_or_default()
     }
 
-    /// The logical volumes of an image or a block device that this command has opened whole.
-    pub fn logical_volumes(&self) -> Result<Vec<LogicalVolume>, Failure> {
+    /// The logical volumes of an image or a block device that this command has opened whole. What is damaged
+    /// beside them is said.
+    pub fn logical_volumes(&mut self) -> Result<Vec<LogicalVolume>, Failure> {
         let found = self.store.as_ref().map(AnyStore::logical_volumes).transpose();
-        found.map(Option::unwrap_or_default).map_err(|e| Failure::Message(e.to_string()))
+        let (found, damaged) = found.map_err(|e| Failure::Message(e.to_string()))?.unwrap_or_default();
+        damaged.into_iter().for_each(|text| warn(&mut self.warned, text.into(), false));
+        Ok(found)
     }
 
     /// Bytes in the namespace, and in its blocks.
@@ -287,30 +292,49 @@ impl Drive {
         Ok(())
     }
 
-    /// Hands on the volume's files that have no name any more.
+    /// Says now what would be said where [`Drive::deleted`] begins and cannot.
+    pub fn may_list_deleted(&mut self) -> Result<(), Failure> {
+        let may = self.session.may_list_deleted();
+        may.map_err(|error| self.not_deleted(error))
+    }
+
+    /// Hands on the volume's files that have no name any more. Where those of a part of the volume are not
+    /// known, that is said on standard error. Whether they are all that there are.
     pub fn deleted(
         &mut self,
         mut sink: impl FnMut(Deleted) -> Result<ControlFlow<()>, Failure>,
-    ) -> Result<(), Failure> {
-        let mut failure = None;
-        let found = self.session.deleted(|deleted| {
-            sink(deleted).unwrap_or_else(|f| {
+    ) -> Result<bool, Failure> {
+        // What the drive says of the volume comes with an answer of its own.
+        let root = Ask { target: Target::Path(b"/".to_vec()), operation: Operation::Stat, follow: false };
+        let _damaged = self.ask(&root, |_| Ok(ControlFlow::Continue(())))?;
+        let name = self.name();
+        let (mut failure, mut all) = (None, true);
+        let found = self.session.deleted(|deleted| match deleted {
+            Ok(deleted) => sink(deleted).unwrap_or_else(|f| {
                 failure = Some(f);
                 ControlFlow::Break(())
-            })
+            }),
+            Err(damaged) => {
+                all = false;
+                complain(&format!("{name}: {}", describe(&damaged)));
+                ControlFlow::Continue(())
+            }
         });
-        let name = self.name();
         match (failure, found) {
             (Some(failure), _) => Err(failure),
-            (None, Ok(())) => Ok(()),
-            (None, Err(Error::Refused(refusal @ Refusal::DeniedAs(_)))) => {
-                Err(Failure::Message(format!("{name}: {} (--as 0:0)", describe(&refusal))))
-            }
-            (None, Err(Error::Refused(refusal))) => {
-                Err(Failure::Message(format!("{name}: {}", describe(&refusal))))
-            }
-            (None, Err(error)) => Err(Failure::Message(format!("{name}: {error}"))),
+            (None, found) => found.map(|()| all).map_err(|error| self.not_deleted(error)),
         }
+    }
+
+    fn not_deleted(&self, error: Error) -> Failure {
+        let name = self.name();
+        Failure::Message(match error {
+            Error::Refused(refusal @ Refusal::DeniedAs(_)) => {
+                format!("{name}: {} (--as 0:0)", describe(&refusal))
+            }
+            Error::Refused(refusal) => format!("{name}: {}", describe(&refusal)),
+            error => format!("{name}: {error}"),
+        })
     }
 
     /// Asks about a path: a refusal is said on standard error. Whether it went well.
@@ -330,7 +354,8 @@ impl Drive {
     }
 
     /// Does an operation on each path, or on every regular file below it, and hands each result to `sink`
-    /// with its file's name. What fails is said on standard error; the exit status.
+    /// with its file's name, and that one of a tree is no table. What else fails is said on standard error;
+    /// the exit status.
     pub fn each_file(
         &mut self,
         paths: &[OsString],
@@ -347,12 +372,12 @@ impl Drive {
             let mut name = path.as_bytes().to_vec();
             let good = self.ask_about(path.as_bytes(), &ask, |record| {
                 match record {
-                    Record::Failed { path, failure } => {
+                    Record::Failed { path, failure } if !matches!(failure, Refusal::NotATable(_)) => {
                         code = 1;
                         complain_of(&path, &failure);
                     }
                     record => {
-                        if let Record::File { path, .. } = &record {
+                        if let Record::File { path, .. } | Record::Failed { path, .. } = &record {
                             path.as_ref().clone_into(&mut name);
                         }
                         sink(&name, record)?;
@@ -451,7 +476,7 @@ fn session_over(
 }
 
 /// The number of the partition that is meant; 0: the only one that has a volume.
-fn number_of(session: &mut Session<Box<dyn Transport>>, wanted: Option<&Wanted>) -> Result<u32, Error> {
+pub fn number_of(session: &mut Session<Box<dyn Transport>>, wanted: Option<&Wanted>) -> Result<u32, Error> {
     match wanted {
         None => Ok(0),
         Some(Wanted::Number(number)) => Ok(*number),

@@ -1,5 +1,6 @@
 //! `nearside info`: what the volume is, and which completion model holds.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::ops::ControlFlow;
 
@@ -65,19 +66,25 @@ pub fn run(args: InfoArgs) -> Outcome {
     });
     let name = drive.name();
     let said = |refusal| Failure::Message(format!("{name}: {}", describe(&refusal)));
-    if let Err(failure) = answer.and_then(|answer| answer.map_err(said)) {
-        if !args.drive.json && matches!(failure, Failure::Message(_)) {
-            print_table(&drive.partitions(), &mut out)?;
-            print_logical(&drive.logical_volumes()?, &mut out)?;
-            out.flush()?;
-        }
-        return Err(failure);
-    }
+    // Where there is no one volume, what else there is, is said first.
+    let mut failure = match answer.and_then(|answer| answer.map_err(said)) {
+        Err(failure @ Failure::Message(_)) => Some(failure),
+        answer => answer.map(|()| None)?,
+    };
     let table = match volumes.first() {
         Some(volume) if volume.partition == 0 => Vec::new(),
         _ => drive.partitions(),
     };
-    let logical = if table.is_empty() { Vec::new() } else { drive.logical_volumes()? };
+    let logical = match failure.is_none() && table.is_empty() {
+        true => Vec::new(),
+        false => drive.logical_volumes()?,
+    };
+    if let Some(failure) = failure.take_if(|_| !args.drive.json) {
+        print_table(&table, &mut out)?;
+        print_logical(&logical, &mut out)?;
+        out.flush()?;
+        return Err(failure);
+    }
     let (capacity, block_size) = drive.size();
     let completion = drive.completion();
     // Of a drive without near-data commands, all zeros.
@@ -119,7 +126,7 @@ pub fn run(args: InfoArgs) -> Outcome {
         }
     }
     drive.finish(&mut out)?;
-    Ok(0)
+    failure.map_or(Ok(0), Err)
 }
 
 fn print_table(table: &[Part], out: &mut Out) -> Result<(), Failure> {
@@ -140,9 +147,15 @@ fn print_table(table: &[Part], out: &mut Out) -> Result<(), Failure> {
 }
 
 fn print_logical(volumes: &[LogicalVolume], out: &mut Out) -> Result<(), Failure> {
+    let uuids: BTreeSet<_> = volumes.iter().map(|volume| (&volume.group, &volume.group_uuid)).collect();
     for volume in volumes {
         write!(out, "logical volume   ")?;
-        out.name(format!("{}/{}", volume.group, volume.name).as_bytes())?;
+        // As --volume takes it.
+        let group = match uuids.iter().filter(|(group, _)| *group == &volume.group).count() {
+            1 => &volume.group,
+            _ => &volume.group_uuid,
+        };
+        out.name(format!("{group}/{}", volume.name).as_bytes())?;
         let (content, label) = match &volume.content {
             Ok(volume) => (volume.file_system, &*volume.label),
             Err(other) => (&**other, ""),
@@ -161,6 +174,7 @@ fn logical_json(logical: &LogicalVolume) -> Value {
     let volume = logical.content.as_ref().ok();
     json!({
         "group": logical.group,
+        "group_uuid": logical.group_uuid,
         "name": logical.name,
         "len": logical.len,
         "content": logical.content.as_ref().map_or_else(|other| &**other, |volume| volume.file_system),

@@ -64,7 +64,9 @@ mod writes;
 /// Searches, lists and hashes files by path inside the drive that holds them, without mounting.
 ///
 /// DRIVE is an image file or a block device (opened read-only, in a drive embedded in this process), raw or
-/// qcow2 with its backing files; qcow2:PATH?snapshot=NAME, the same as it was at an internal snapshot;
+/// qcow2 with its backing files, if its name ends in .qcow2; qcow2:PATH, a qcow2 image of any name, and
+/// qcow2:PATH?snapshot=NAME, the same as it was at an internal snapshot; file:PATH, a raw one, whatever it
+/// begins with;
 /// unix:PATH, the socket of a drive that `nearside attach` serves;
 /// nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID, a namespace over the network; vfio-user:PATH, the socket of an
 /// NVMe function in another process (that `nearside serve --vfio-user` serves); or /dev/ngXnY (by io_uring)

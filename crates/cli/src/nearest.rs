@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::args::DriveArgs;
 use crate::drive::Drive;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, complain, complain_of};
 use crate::out::{self, Out};
 use crate::table::{self, TableArgs};
 
@@ -21,7 +21,8 @@ Examples:
   printf '1 0 0.5 -2' | nearside nearest -d disk.img /srv/rows.npy --query-file -
 
 Every row is looked at. Sums are in single precision; of rows that are as near as each other the first counts as nearer, and a
-row without a number for an answer as farther than all others.";
+row without a number for an answer as farther than all others. With -r, files that are no such tables are passed over, and counted
+at the end on standard error. Exit status: 0 there was an answer, 1 there was none or something could not be read, 2 an error.";
 
 /// Find the rows of tables that are nearest to a query
 #[derive(Args)]
@@ -81,8 +82,18 @@ pub fn run(mut args: NearestArgs) -> Outcome {
     let mut out = Out::new();
     let mut drive = Drive::open_for(&args.drive, &mut args.paths)?;
     let several = args.recursive || args.paths.len() > 1;
-    let code = drive.each_file(&args.paths, args.recursive, &operation, |name, record| {
-        let Record::Near { row, score } = record else { return Ok(()) };
+    let (mut found, mut first, mut others) = (false, None, 0u64);
+    let mut code = drive.each_file(&args.paths, args.recursive, &operation, |name, record| {
+        let (row, score) = match record {
+            Record::Near { row, score } => (row, score),
+            Record::Failed { path, failure } => {
+                others += 1;
+                first.get_or_insert_with(|| (path.into_owned(), failure));
+                return Ok(());
+            }
+            _ => return Ok(()),
+        };
+        found = true;
         if args.drive.json {
             let (path, score) = (out::text(name), json!(score));
             return Ok(out.json(&json!({ "type": "near", "path": path, "row": row, "score": score }))?);
@@ -93,6 +104,14 @@ pub fn run(mut args: NearestArgs) -> Outcome {
         }
         Ok(writeln!(out, "{row} {score}")?)
     })?;
+    out.flush()?;
+    if let Some((path, failure)) = first {
+        code = if found { code } else { 1 };
+        complain_of(&path, &failure);
+        if others > 1 {
+            complain(&format!("passed over {others} files that are no such tables, this one the first"));
+        }
+    }
     drive.finish(&mut out)?;
     Ok(code)
 }

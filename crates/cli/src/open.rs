@@ -13,11 +13,12 @@ use nearside_embedded::{AnyStore, Embedded, Options};
 use nearside_firmware::{self as firmware, Fsr, State};
 use nearside_fsrlib::kernel::Found;
 use nearside_fsrlib::{
-    Credentials, Encoding, KernelTransport, MAX_GROUPS, SocketTransport, TcpTransport, Transport,
+    Credentials, Encoding, KernelTransport, MAX_GROUPS, Session, SocketTransport, TcpTransport, Transport,
     VfioUserTransport, own_credentials, socket,
 };
 
 use crate::args::{DriveArgs, Threads};
+use crate::drive::number_of;
 use crate::failure::{Failure, complain};
 use crate::interrupt;
 use crate::partition::Logical;
@@ -201,10 +202,19 @@ fn store(args: &DriveArgs) -> Result<AnyStore, Failure> {
     // Its errors name the path.
     let said = |e: &dyn std::fmt::Display| Failure::Message(e.to_string());
     let whole = nearside_embedded::open_image(Path::new(&args.drive)).map_err(|e| said(&e))?;
-    match &args.volume {
-        Some(Logical { group, name }) => whole.logical_volume(group, name).map_err(|e| said(&e)),
-        None => Ok(whole),
-    }
+    let Some(Logical { group, name }) = &args.volume else { return Ok(whole) };
+    let partition = match &args.partition {
+        None => None,
+        Some(wanted) => {
+            let drive: Box<dyn Transport> = Box::new(embedded(args, whole.clone())?);
+            let mut session = Session::new(drive, Arc::new(TscClock::new()));
+            let number = number_of(&mut session, Some(wanted));
+            Some(number.map_err(|e| Failure::Message(format!("{}: {e}", args.drive.to_string_lossy())))?)
+        }
+    };
+    let (volume, damaged) = whole.logical_volume(partition, group, name).map_err(|e| said(&e))?;
+    damaged.iter().for_each(|text| complain(&format!("warning: {text}")));
+    Ok(volume)
 }
 
 /// A drive in this process.

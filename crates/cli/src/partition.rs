@@ -8,6 +8,9 @@ use nearside_fsrlib::Part;
 use crate::format::human;
 use crate::info::uuid;
 
+/// Partitions that a message lists.
+const LISTED: usize = 16;
+
 /// A logical volume, as LVM's programs take it: `VG/LV`, with `/dev/` before it or without.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Logical {
@@ -101,7 +104,11 @@ impl Wanted {
         };
         let meant: Vec<&Part> =
             all.iter().filter(|part| marks.iter().any(|mark| mark.is(part, value))).collect();
-        let list = |parts: &[&Part]| parts.iter().map(|part| brief(part)).collect::<Vec<_>>().join(", ");
+        let list = |parts: &[&Part]| {
+            let (first, rest) = parts.split_at(parts.len().min(LISTED));
+            let first = first.iter().map(|part| brief(part)).collect::<Vec<_>>().join(", ");
+            if rest.is_empty() { first } else { format!("{first} and {} more", rest.len()) }
+        };
         match &meant[..] {
             [one] => Ok(one.partition.number),
             [] if all.is_empty() => Err(format!("no partition {value:?}: there is no table of partitions")),

@@ -55,6 +55,9 @@ pub fn run(mut args: TimelineArgs) -> Outcome {
     let before = before.strip_suffix(b"/").unwrap_or(&before);
     let mut out = Out::new();
     let mut drive = Drive::open_for(&args.drive, &mut paths)?;
+    if args.deleted {
+        drive.may_list_deleted()?;
+    }
     let mut code = 0;
     for path in &paths {
         let root = path.as_bytes().to_vec();
@@ -80,7 +83,7 @@ pub fn run(mut args: TimelineArgs) -> Outcome {
         code = if good { code } else { 1 };
     }
     if args.deleted {
-        drive.deleted(|Deleted { mut entry, when, orphan }| {
+        let all = drive.deleted(|Deleted { mut entry, when, orphan }| {
             if args.drive.json {
                 let mut value = format::entry_json(&entry.path, &entry);
                 Gone { when, orphan }.add_to(&mut value);
@@ -92,6 +95,7 @@ pub fn run(mut args: TimelineArgs) -> Outcome {
             }
             Ok(ControlFlow::Continue(()))
         })?;
+        code = if all { code } else { 1 };
     }
     out.flush()?;
     drive.finish(&mut out)?;

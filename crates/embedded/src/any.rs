@@ -125,19 +125,25 @@ impl AnyStore {
         format!("{}{}{}", &word[..place.start], path.display(), &word[place.end..])
     }
 
-    /// Opens what a user asks for files of, to read it: a disk image by the word `qcow2:` or by its first
-    /// bytes, what gzip or Zstandard have made of an image unpacked, else a file or block device as it is.
+    /// Opens what a user asks for files of, to read it: a disk image by the word `qcow2:`, a file or block
+    /// device as it is by the word `file:`. Without a word, what gzip or Zstandard have made of an image is
+    /// unpacked, and a disk image is found by its first bytes ([`Qcow2::found_in`]).
     ///
     /// # Errors
-    /// As [`File::open`], [`File::unpacked`] and [`Qcow2::open`].
+    /// As [`File::open`], [`File::unpacked`], [`Qcow2::open`] and [`Qcow2::found_in`].
     pub fn image(path: &Path, options: FileOptions) -> io::Result<AnyStore> {
-        if let Some(rest) = path.as_os_str().as_bytes().strip_prefix(QCOW2.as_bytes()) {
-            return qcow2(OsStr::from_bytes(rest), options);
+        let word =
+            |word: &str| path.as_os_str().as_bytes().strip_prefix(word.as_bytes()).map(OsStr::from_bytes);
+        if let Some(rest) = word(QCOW2) {
+            return qcow2(rest, options);
+        }
+        if let Some(path) = word("file:") {
+            return Ok(AnyStore::File(File::open(path, options)?));
         }
         let file = File::open(path, options)?.unpacked(options)?;
-        Ok(match Qcow2::is_in(&file) {
-            true => AnyStore::Qcow2(Qcow2::over(file, None, options)?),
-            false => AnyStore::File(file),
+        Ok(match Qcow2::found_in(&file, options)? {
+            Some(image) => AnyStore::Qcow2(image),
+            None => AnyStore::File(file),
         })
     }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use nearside_fsview::lvm::{self, Group, groups};
+use nearside_fsview::lvm::{self, Group, Groups, groups};
 use nearside_fsview::magic::what_is;
 use nearside_fsview::{Error, Source, State, Volume, VolumeInfo};
 use nearside_store::{Disk, Mapped, ReadAt, Store};
@@ -14,13 +14,17 @@ use crate::AnyStore;
 
 /// Volumes of which it is seen what lies in them.
 const MOST_LOOKED_INTO: usize = 1024;
+/// Names in a message.
+const NAMED: usize = 16;
 
 /// A logical volume, and what lies in it.
 #[derive(Clone, Debug)]
 pub struct LogicalVolume {
-    /// Its group's name.
+    /// Its group's name, which another group may have as well.
     pub group: String,
-    /// Its own.
+    /// Its group's UUID, as LVM writes it.
+    pub group_uuid: String,
+    /// Its own name.
     pub name: String,
     /// Bytes.
     pub len: u64,
@@ -29,54 +33,77 @@ pub struct LogicalVolume {
 }
 
 impl AnyStore {
-    /// The logical volumes of a file, a block device or a disk image, by group; none of another store, and
-    /// none that are parts of others.
+    /// The logical volumes of a file, a block device or a disk image, by group, and what a user should know
+    /// beside them, as of damaged metadata; none of another store, and none that are parts of others.
     ///
     /// # Errors
-    /// `InvalidData` where LVM's labels or metadata contradict themselves; else the file's. All name it.
-    pub fn logical_volumes(&self) -> io::Result<Vec<LogicalVolume>> {
-        let Some(disk) = self.disk() else { return Ok(Vec::new()) };
+    /// `InvalidData` where the table of partitions contradicts itself; else the file's. All name it.
+    pub fn logical_volumes(&self) -> io::Result<(Vec<LogicalVolume>, Vec<String>)> {
+        let Some(disk) = self.disk() else { return Ok(Default::default()) };
+        let (groups, warnings) = groups_of(&disk)?;
         let mut found = Vec::new();
-        for group in groups_of(&disk)? {
+        for group in groups {
+            let group_uuid = group.uuid();
             for volume in group.volumes.into_iter().filter(|volume| volume.visible) {
-                let content = match &volume.runs {
-                    Err(why) => Err(why.clone()),
+                let content = match volume.runs {
+                    Err(why) => Err(why),
                     Ok(_) if found.len() >= MOST_LOOKED_INTO => Err("not looked into".to_owned()),
-                    Ok(runs) => content(mapped(&disk, runs)?),
+                    Ok(runs) => mapped(&disk, &runs).map_err(|e| e.to_string()).and_then(content),
                 };
                 let lvm::LogicalVolume { name, len, .. } = volume;
-                found.push(LogicalVolume { group: group.name.clone(), name, len, content });
+                let (group, group_uuid) = (group.name.clone(), group_uuid.clone());
+                found.push(LogicalVolume { group, group_uuid, name, len, content });
             }
         }
-        Ok(found)
+        Ok((found, warnings))
     }
 
-    /// A logical volume of a file, a block device or a disk image.
+    /// A logical volume of a file, a block device or a disk image, by its group's name or UUID and its own
+    /// name, and what a user should know beside it. With a partition's number: of a group of which that is a
+    /// physical volume.
     ///
     /// # Errors
-    /// `NotFound` where there is none of that name, with those there are; `Unsupported` where it is not read,
-    /// with the reason; else as [`AnyStore::logical_volumes`].
-    pub fn logical_volume(&self, group: &str, name: &str) -> io::Result<AnyStore> {
+    /// `NotFound` where there is none of that name, with those there are and what is damaged; `InvalidInput`
+    /// where two groups have that name; `Unsupported` where it is not read, with the reason; else as
+    /// [`AnyStore::logical_volumes`].
+    pub fn logical_volume(
+        &self,
+        partition: Option<u32>,
+        group: &str,
+        name: &str,
+    ) -> io::Result<(AnyStore, Vec<String>)> {
         let Some(disk) = self.disk() else {
             let why = "logical volumes are read from files, block devices and disk images";
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         };
         let named = |kind, why: String| io::Error::new(kind, format!("{}: {why}", disk.path().display()));
-        let all = groups_of(&disk)?;
+        let (mut all, warnings) = groups_of(&disk)?;
+        all.retain(|known| partition.is_none_or(|number| known.partitions.contains(&number)));
         let missing = |what: String, there: Vec<&str>| {
-            let there = if there.is_empty() { "none".to_owned() } else { format!("{there:?}") };
-            Err(named(io::ErrorKind::NotFound, format!("no {what}; there are {there}")))
+            let beside = warnings.first().map(|first| format!("; {first}")).unwrap_or_default();
+            Err(named(io::ErrorKind::NotFound, format!("no {what}; there are {}{beside}", listed(&there))))
         };
-        let Some(Group { volumes, .. }) = all.iter().find(|known| known.name == group) else {
-            let names = all.iter().map(|known| &*known.name).collect();
-            return missing(format!("volume group {group:?}"), names);
+        let called: Vec<&Group> = all.iter().filter(|known| known.is_called(group)).collect();
+        let volumes = match &called[..] {
+            [one] => &one.volumes,
+            [] => {
+                let of = partition.map(|number| format!(" in partition {number}")).unwrap_or_default();
+                let names = all.iter().map(|known| &*known.name).collect();
+                return missing(format!("volume group {group:?}{of}"), names);
+            }
+            several => {
+                let uuids: Vec<String> = several.iter().map(|known| known.uuid()).collect();
+                let uuids = listed(&uuids.iter().map(String::as_str).collect::<Vec<_>>());
+                let why = format!("{group:?} is more than one volume group; its UUID says which: {uuids}");
+                return Err(named(io::ErrorKind::InvalidInput, why));
+            }
         };
         let Some(volume) = volumes.iter().find(|known| known.name == name) else {
             let names = volumes.iter().filter(|known| known.visible).map(|known| &*known.name).collect();
             return missing(format!("logical volume {name:?} in {group:?}"), names);
         };
         match &volume.runs {
-            Ok(runs) => Ok(AnyStore::Mapped(mapped(&disk, runs)?)),
+            Ok(runs) => Ok((AnyStore::Mapped(mapped(&disk, runs)?), warnings)),
             Err(why) => Err(named(io::ErrorKind::Unsupported, format!("{group}/{name} is not read: {why}"))),
         }
     }
@@ -94,14 +121,27 @@ fn mapped(disk: &Disk, runs: &[lvm::LinearRun]) -> io::Result<Mapped> {
     Mapped::new(disk.clone(), runs.iter().map(|run| run.offset..run.offset.saturating_add(run.len)))
 }
 
-fn groups_of(disk: &Disk) -> io::Result<Vec<Group>> {
-    now(groups(&Bytes::of(disk.reader(), disk.capacity()))).map_err(|error| {
+/// The first names, and how many more there are.
+fn listed(names: &[&str]) -> String {
+    match names.split_at_checked(NAMED) {
+        _ if names.is_empty() => "none".to_owned(),
+        Some((first, rest)) if !rest.is_empty() => format!("{first:?} and {} more", rest.len()),
+        _ => format!("{names:?}"),
+    }
+}
+
+/// The groups of a disk, and what a user should know beside them.
+fn groups_of(disk: &Disk) -> io::Result<(Vec<Group>, Vec<String>)> {
+    let path = disk.path().display();
+    let found = now(groups(&Bytes::of(disk.reader(), disk.capacity())));
+    let Groups { groups, warnings } = found.map_err(|error| {
         let kind = match error {
             Error::Read { .. } => io::ErrorKind::Other,
             _ => io::ErrorKind::InvalidData,
         };
-        io::Error::new(kind, format!("{}: {error}", disk.path().display()))
-    })
+        io::Error::new(kind, format!("{path}: {error}"))
+    })?;
+    Ok((groups, warnings.iter().map(|text| format!("{path}: {text}")).collect()))
 }
 
 fn content(volume: Mapped) -> Result<VolumeInfo, String> {

@@ -13,6 +13,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use nearside_fsview::raid::Standing;
 use nearside_fsview::{Error, FileKind, Ino, Inode, Volume};
 use nearside_near_data::{Credentials, Failure, MAX_NAME, MAX_PATH};
 
@@ -56,6 +57,8 @@ pub(crate) struct OpenVolume {
     pub written: Option<u64>,
     /// The host has gone on as if that were durable: all that is written is to be taken in.
     pub overtaken: AtomicBool,
+    /// What is known of it as of an array's member's.
+    pub standing: Option<Standing>,
 }
 
 impl OpenVolume {

@@ -21,17 +21,17 @@ pub struct Deleted {
 
 impl Retriever {
     /// Appends the deleted files of a volume (0: the only one) from an inode on, those of some block's worth,
-    /// and says where to go on; `None` at the end. Begin with 1.
+    /// and says where to go on; `None` at the end. Begin with 1. Where it cannot be said where those of a
+    /// part of the volume are, that stands in their place.
     ///
     /// # Errors
-    /// [`Failure`]: no such volume, one that keeps none (F2FS), what says where inodes are is damaged, or a
-    /// read that failed.
+    /// [`Failure`]: no such volume, one that keeps none (F2FS), or a read that failed.
     pub async fn deleted<M: Media>(
         &self,
         media: &M,
         partition: u32,
         from: u32,
-        found: &mut Vec<Deleted>,
+        found: &mut Vec<Result<Deleted, Failure>>,
     ) -> Result<Option<u32>, Failure> {
         let tally = Tally::default();
         let open = self.volume(media, &tally, partition).await?;
@@ -39,9 +39,10 @@ impl Retriever {
         let mut inodes = Vec::new();
         let next = open.volume.deleted(&view, Ino(from), &mut inodes).await.map_err(of_view)?;
         found.extend(inodes.into_iter().map(|deleted| {
+            let deleted = deleted.map_err(of_view)?;
             let path = format!("<{}>", deleted.inode.ino.0);
             let entry = file_entry(path.as_bytes(), &deleted.inode, None).into_owned();
-            Deleted { entry, when: deleted.when, orphan: deleted.orphan }
+            Ok(Deleted { entry, when: deleted.when, orphan: deleted.orphan })
         }));
         Ok(next.map(|ino| ino.0))
     }

@@ -144,7 +144,7 @@ impl<M: Media> Run<'_, M> {
         let opened = self.volume().await?;
         out.counters.locate_ns += self.media.now_ns().saturating_sub(start);
         let OpenVolume { partition, offset, len, .. } = *opened;
-        let record = volume(partition, (offset, len), opened.volume.info());
+        let record = volume(partition, (offset, len), opened.volume.info(), opened.standing.as_ref());
         match out.sink.push(record, 0) {
             Ok(()) => Ok(None),
             Err(Full) => Err(too_small()),
@@ -156,7 +156,7 @@ impl<M: Media> Run<'_, M> {
         let start = self.media.now_ns();
         // The path's own way opens the volume again, and tries again where it was changing.
         if let Ok(volume) = self.volume().await {
-            for (text, unstable) in warnings(volume.volume.info()) {
+            for (text, unstable) in warnings(volume.volume.info(), volume.standing.as_ref()) {
                 // Where there is no room for it, the answer matters more.
                 let _ = out.sink.push(Record::Warning { text, unstable }, MAX_PATH);
             }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use nearside_fsview::Recovery;
+use nearside_fsview::raid::Standing;
 use nearside_near_data::{Counters, Cursor, Failure, FileEntry, Record, Recovered, VolumeRecord};
 
 /// Most symbolic links on the way to one file, as the kernel has it.
@@ -90,11 +91,14 @@ pub(crate) fn file_entry<'a>(
 }
 
 /// What a volume says of itself.
-pub(crate) fn volume(
+pub(crate) fn volume<'v>(
     partition: u32,
     (offset, len): (u64, u64),
-    info: &nearside_fsview::VolumeInfo,
-) -> Record<'_> {
+    info: &'v nearside_fsview::VolumeInfo,
+    standing: Option<&'v Standing>,
+) -> Record<'v> {
+    let known =
+        standing.map(|standing| standing.known.as_str().into()).filter(|known: &Cow<_>| !known.is_empty());
     Record::Volume(VolumeRecord {
         partition,
         offset,
@@ -113,12 +117,16 @@ pub(crate) fn volume(
             nodes: info.recovery.nodes,
             up_to: info.recovery.up_to,
         }),
-        warnings: warnings(info).map(|(text, _)| text).collect(),
+        warnings: warnings(info, standing).map(|(text, _)| text).chain(known).collect(),
     })
 }
 
-/// What a user should know of the volume; true with what says that it is unstable.
-pub(crate) fn warnings(info: &nearside_fsview::VolumeInfo) -> impl Iterator<Item = (Cow<'_, str>, bool)> {
-    let known = info.warnings.iter().map(|text| (text.as_str().into(), false));
+/// What a user should know of the volume, maybe an array's member's; true with what says that it is unstable.
+pub(crate) fn warnings<'v>(
+    info: &'v nearside_fsview::VolumeInfo,
+    standing: Option<&'v Standing>,
+) -> impl Iterator<Item = (Cow<'v, str>, bool)> {
+    let known = info.warnings.iter().chain(standing.and_then(|standing| standing.unsure.as_ref()));
+    let known = known.map(|text| (text.as_str().into(), false));
     known.chain(info.unstable().map(|text| (text.into(), true)))
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use nearside_fsview::magic::what_is;
-use nearside_fsview::partition::partitions;
-use nearside_fsview::raid::member;
+use nearside_fsview::partition::{Partition, partitions};
+use nearside_fsview::raid::{Standing, behind, member};
 use nearside_fsview::{Error, Volume};
 use nearside_near_data::Failure;
 
@@ -33,6 +33,8 @@ pub(crate) struct Found {
     deps: Deps,
     /// As of [`Opened`].
     held_since: Option<u64>,
+    /// Of a member of an array.
+    standing: Option<Standing>,
 }
 
 /// An open volume, by the number that a request gave.
@@ -72,6 +74,7 @@ impl OpenVolume {
             held_since,
             written: None,
             overtaken: AtomicBool::new(false),
+            standing: None,
         }
     }
 
@@ -201,7 +204,7 @@ impl Retriever {
         }
         // Not known to be good at any count of changes: the next use looks.
         let volume = OpenVolume::new(partition, (offset, len), volume, (place.clone(), deps), held_since);
-        Ok(Some(OpenVolume { id, state, newest, ..volume }))
+        Ok(Some(OpenVolume { id, state, newest, standing: known.standing.clone(), ..volume }))
     }
 
     /// What lies at a place, or in the array of which that is a member.
@@ -215,8 +218,26 @@ impl Retriever {
         let Opened { volume, deps, held_since } = open(self, media, tally, place, None, upto).await?;
         match volume {
             Err(Error::NoFileSystem) => self.look_into(media, tally, place, deps, upto).await,
-            volume => Ok(Found { place, volume, located: Deps::default(), deps, held_since }),
+            volume => {
+                let standing = match &volume {
+                    Ok(volume) => self.standing(media, tally, place, used(volume)).await,
+                    Err(_) => None,
+                };
+                Ok(Found { place, volume, located: Deps::default(), deps, held_since, standing })
+            }
         }
+    }
+
+    /// What an array's superblock says of the first `used` bytes of a place, behind which it lies. Where
+    /// that cannot be read, it is no matter of theirs.
+    async fn standing<M: Media>(
+        &self,
+        media: &M,
+        tally: &Tally,
+        (offset, len): (u64, u64),
+        used: u64,
+    ) -> Option<Standing> {
+        behind(&View::new(self, media, tally, offset, len), 0, len, used).await.ok().flatten()
     }
 
     /// What lies in the array of which a place is a member, where no volume begins there as `located` has it.
@@ -235,12 +256,14 @@ impl Retriever {
             Ok(Some(member)) => {
                 let place = (offset.saturating_add(member.offset), member.len);
                 let Opened { volume, deps, held_since } = open(self, media, tally, place, None, upto).await?;
-                return Ok(Found { place, volume, located, deps, held_since });
+                let standing = Some(member.standing);
+                return Ok(Found { place, volume, located, deps, held_since, standing });
             }
             Ok(None) => ((offset, len), Err(Error::NoFileSystem)),
             Err(error) => ((offset, len), Err(error)),
         };
-        Ok(Found { place, volume, located: Deps::default(), deps: located, held_since: None })
+        let (deps, located) = (located, Deps::default());
+        Ok(Found { place, volume, located, deps, held_since: None, standing: None })
     }
 
     async fn find_volume<M: Media>(
@@ -257,7 +280,9 @@ impl Retriever {
             match opened.volume {
                 Ok(volume) => {
                     let of = (Deps::default(), opened.deps);
-                    return Ok(OpenVolume::new(0, whole, volume, of, opened.held_since));
+                    let standing = self.standing(media, tally, whole, used(&volume)).await;
+                    let volume = OpenVolume::new(0, whole, volume, of, opened.held_since);
+                    return Ok(OpenVolume { standing, ..volume });
                 }
                 Err(Error::NoFileSystem) => deps = opened.deps,
                 Err(error) => return Err(of_view(error)),
@@ -272,13 +297,28 @@ impl Retriever {
                 Ok(volume) if asked == 0 => {
                     let mut deps = found.located.clone();
                     deps.extend(&found.deps);
-                    Ok(OpenVolume::new(0, found.place, volume, (found.located, deps), found.held_since))
+                    let of = (found.located, deps);
+                    let volume = OpenVolume::new(0, found.place, volume, of, found.held_since);
+                    Ok(OpenVolume { standing: found.standing, ..volume })
                 }
                 Err(Error::Unsupported(what)) => Err(Failure::NoVolume(what)),
                 Ok(_) | Err(Error::NoFileSystem) => Err(self.no_volume(media, tally, found.place).await?),
                 Err(error) => Err(of_view(error)),
             };
         }
+        self.of_partition(media, tally, (&table, deps), asked, upto).await
+    }
+
+    /// The volume in the partition that is asked for, or in the only one that has a volume (0), of a table
+    /// that was made of so much.
+    async fn of_partition<M: Media>(
+        &self,
+        media: &M,
+        tally: &Tally,
+        (table, mut deps): (&[Partition], Deps),
+        asked: u32,
+        upto: Upto,
+    ) -> Result<OpenVolume, Failure> {
         let mut candidates = Vec::new();
         let mut list = Vec::new();
         for part in table.iter().filter(|p| asked == 0 || p.number == asked) {
@@ -288,7 +328,8 @@ impl Retriever {
                     let size = part.len >> 20;
                     list.push(format!("{}: {} ({size} MiB)", part.number, volume.info().file_system));
                     let of = (found.located, found.deps);
-                    candidates.push((part.number, found.place, volume, of, found.held_since));
+                    let volume = OpenVolume::new(part.number, found.place, volume, of, found.held_since);
+                    candidates.push(OpenVolume { standing: found.standing, ..volume });
                 }
                 Err(Error::NoFileSystem) => {
                     let view = View::new(self, media, tally, found.place.0, found.place.1);
@@ -305,11 +346,19 @@ impl Retriever {
             }
         }
         match candidates.pop() {
-            Some((number, place, volume, (located, opened), held_since)) if candidates.is_empty() => {
-                deps.extend(&located);
-                let located = deps.clone();
-                deps.extend(&opened);
-                Ok(OpenVolume::new(number, place, volume, (located, deps), held_since))
+            Some(volume) if candidates.is_empty() => {
+                deps.extend(&volume.place);
+                let place = deps.clone();
+                deps.extend(&volume.deps);
+                // The whole drive may be the member.
+                let standing = match &volume.standing {
+                    Some(standing) => Some(standing.clone()),
+                    None => {
+                        let ends = table.iter().map(|part| part.offset.saturating_add(part.len));
+                        self.standing(media, tally, (0, media.len()), ends.max().unwrap_or(0)).await
+                    }
+                };
+                Ok(OpenVolume { place, deps, standing, ..volume })
             }
             Some(_) => Err(Failure::NoVolume(format!("several partitions: name one of {}", list.join(", ")))),
             None if asked == 0 => {
@@ -322,6 +371,11 @@ impl Retriever {
             None => Err(Failure::NoVolume(format!("partition {}", list.join(", ")))),
         }
     }
+}
+
+/// Bytes of a volume.
+fn used(volume: &Volume) -> u64 {
+    u64::from(volume.info().block_size).saturating_mul(volume.info().blocks)
 }
 
 impl Retriever {

@@ -25,7 +25,7 @@ pub fn describe(failure: &Failure) -> Cow<'_, str> {
         Failure::InvalidRequest(why) => format!("Invalid request: {why}").into(),
         Failure::NoVolume(what) => format!("No volume: {what}").into(),
         Failure::LineTooLong(at) => format!("Line longer than 64 MiB: {at}").into(),
-        Failure::NotATable(why) => format!("Not such a table: {why}").into(),
+        Failure::NotATable(why) => why.into(),
         Failure::Cancelled => "Cancelled".into(),
         Failure::CorruptFile(what) => format!("Corrupt file: {what}").into(),
         Failure::DeniedAs(why) | Failure::NeedsRecovery(why) => format!("Permission denied: {why}").into(),

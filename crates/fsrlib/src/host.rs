@@ -437,12 +437,39 @@ impl<T: Transport> Session<T> {
     }
 
     /// Hands on the volume's files that have no name any more, in the order of their inodes, for as long as
-    /// more are wanted: by ordinary Reads of the host's, which goes through all of its inode tables.
+    /// more are wanted: by ordinary Reads of the host's, which goes through all of its inode tables. Where it
+    /// cannot be said where those of a part of the volume are, that is handed on in their place.
     ///
     /// # Errors
     /// [`Error`]: the session is not root's, the drive refused or failed a Read, the way to it carries none,
-    /// the volume keeps no deleted files (F2FS), or contradicts itself.
-    pub fn deleted(&mut self, mut sink: impl FnMut(Deleted) -> ControlFlow<()>) -> Result<(), Error> {
+    /// or the volume keeps no deleted files (F2FS).
+    pub fn deleted(
+        &mut self,
+        mut sink: impl FnMut(Result<Deleted, Failure>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let (mut next, mut found) = (Some(1), Vec::new());
+        while let Some(from) = next {
+            next = self.deleted_from(from, &mut found)?;
+            if found.drain(..).try_for_each(&mut sink).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether [`Session::deleted`] would begin: by its first Reads.
+    ///
+    /// # Errors
+    /// Its own.
+    pub fn may_list_deleted(&mut self) -> Result<(), Error> {
+        self.deleted_from(1, &mut Vec::new()).map(drop)
+    }
+
+    fn deleted_from(
+        &mut self,
+        from: u32,
+        found: &mut Vec<Result<Deleted, Failure>>,
+    ) -> Result<Option<u32>, Error> {
         if self.credentials.uid != 0 {
             let why = "of deleted files no mode says any more who may have them: only root";
             return Err(Error::Refused(Failure::DeniedAs(why.into())));
@@ -451,18 +478,11 @@ impl<T: Transport> Session<T> {
         let partition = self.partition;
         let retriever = Retriever::new(Config { state: self.state, ..Config::default() });
         let reads = Reads { session: RefCell::new(self), failure: Cell::new(None) };
-        let (mut next, mut found) = (Some(1), Vec::new());
-        while let Some(from) = next {
-            let asked = now(retriever.deleted(&&reads, partition, from, &mut found));
-            if let Some(error) = reads.failure.take() {
-                return Err(error);
-            }
-            next = asked.map_err(Error::Refused)?;
-            if found.drain(..).try_for_each(&mut sink).is_break() {
-                break;
-            }
+        let next = now(retriever.deleted(&&reads, partition, from, found));
+        match reads.failure.take() {
+            Some(error) => Err(error),
+            None => next.map_err(Error::Refused),
         }
-        Ok(())
     }
 
     /// Reads any bytes of the namespace by ordinary Reads of whole blocks, counting them.

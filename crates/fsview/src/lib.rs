@@ -222,16 +222,16 @@ impl Volume {
     }
 
     /// Appends deleted inodes from a number on, those of some block's worth, and says where to go on; `None`
-    /// at the end. Begin with 1. What is damaged among them is passed over.
+    /// at the end. Begin with 1. What is damaged among them is passed over; where it cannot be said where
+    /// those of a group of blocks are, [`Error::Corrupt`] is appended in their place.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] of F2FS, which keeps none; [`Error::Read`] of the source, [`Error::Corrupt`]
-    /// where it cannot be said where inodes are.
+    /// [`Error::Unsupported`] of F2FS, which keeps none; [`Error::Read`] of the source.
     pub async fn deleted<S: Source>(
         &self,
         source: &S,
         from: Ino,
-        found: &mut Vec<Deleted>,
+        found: &mut Vec<Result<Deleted, Error>>,
     ) -> Result<Option<Ino>, Error> {
         match self {
             Volume::Ext(v) => v.deleted(&v.recovered(source), from, found).await,

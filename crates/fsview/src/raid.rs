@@ -1,8 +1,11 @@
 //! Members of a Linux RAID (md): where the array's bytes lie in one, as its superblock has it (`struct
-//! mdp_superblock_1` of the kernel's `md_p.h`). Numbers in it are little-endian.
+//! mdp_superblock_1` and, of version 0.90, `mdp_superblock_s` of the kernel's `md_p.h`). Numbers in it are
+//! little-endian.
 //!
 //! Every member of a RAID 1 has all of the array's bytes. Where the superblock lies behind them (versions
-//! 0.90 and 1.0), they begin where the member does, and what is in them is found without it.
+//! 0.90 and 1.0), they begin where the member does, and what is in them is found without it: [`behind`] says
+//! what the superblock then says of them. That another member has changes which this one missed, no
+//! superblock says but the other's.
 
 #![deny(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)]
 
@@ -21,12 +24,42 @@ const RESHAPE: u32 = 1 << 2;
 const BAD_BLOCKS: u32 = 1 << 3;
 
 /// The array's bytes in a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// The first one's place in the source.
     pub offset: u64,
     /// How many there are.
     pub len: u64,
+    /// What is known of them.
+    pub standing: Standing,
+}
+
+/// What is known of a member's bytes by its own superblock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// As of when they are, in words.
+    pub known: String,
+    /// In what they may be other than the array's.
+    pub unsure: Option<String>,
+}
+
+impl Standing {
+    /// As of an event, with all alike up to a sector; `None`: throughout.
+    fn of(events: u64, alike: Option<u64>) -> Standing {
+        let known = format!(
+            "a member of a RAID 1 as of event {events}: whether another has later ones is not seen in it \
+             (mdadm --examine)"
+        );
+        let unsure = alike.map(|sectors| match sectors {
+            0 => "a member of a RAID 1 that was not stopped: what was written last may differ in another".into(),
+            sectors => format!(
+                "a member of a RAID 1 that was being resynchronized, at byte {}: what lies behind may differ in \
+                 another",
+                sectors.saturating_mul(SECTOR)
+            ),
+        });
+        Standing { known, unsure }
+    }
 }
 
 /// Whether `len` bytes at `offset` of a source are a member of an array, and where the array's lie in it.
@@ -35,20 +68,60 @@ pub struct Member {
 /// [`Error::Unsupported`] with the level of another array than RAID 1, and for a member that has not all of
 /// the array; [`Error::Corrupt`], [`Error::Read`].
 pub async fn member<S: Source>(source: &S, offset: u64, len: u64) -> Result<Option<Member>, Error> {
-    // Where the superblock of versions 1.1, 1.2 and 1.0 lies.
-    let last = (len / SECTOR).saturating_sub(16) & !7;
-    for within in [0, BLOCK, last.saturating_mul(SECTOR)] {
-        if within.saturating_add(BLOCK) > len {
-            continue;
-        }
-        let at = offset.saturating_add(within);
-        let block = read(source, at, BLOCK).await?;
-        if le32(&block, 0) == Some(MAGIC) && le32(&block, 4) == Some(1) {
-            return superblock(&block, within, offset, len).map(Some);
+    for within in [0, BLOCK] {
+        if let Some(found) = current(source, within, offset, len).await? {
+            return Ok(Some(found));
         }
     }
+    at_end(source, offset, len, 0).await
+}
+
+/// What is known of the first `used` of `len` bytes at `offset` of a source, by the superblock of a member
+/// (versions 0.90 and 1.0) that lies behind them; `None` where there is none.
+///
+/// # Errors
+/// [`Error::Read`].
+pub async fn behind<S: Source>(
+    source: &S,
+    offset: u64,
+    len: u64,
+    used: u64,
+) -> Result<Option<Standing>, Error> {
+    match at_end(source, offset, len, used).await {
+        Ok(found) => Ok(found.map(|member| member.standing)),
+        // As of a table that is left from before, no more is said of a volume that can be read.
+        Err(Error::Corrupt { .. }) => Ok(None),
+        Err(Error::Unsupported(why)) => {
+            let unsure = format!("what is read may be old or in part another's: it lies in {why}");
+            Ok(Some(Standing { known: String::new(), unsure: Some(unsure) }))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The member by a superblock of versions 1.0 to 1.2 at a place in it.
+async fn current<S: Source>(source: &S, within: u64, offset: u64, len: u64) -> Result<Option<Member>, Error> {
+    if within.saturating_add(BLOCK) > len {
+        return Ok(None);
+    }
+    let block = read(source, offset.saturating_add(within), BLOCK).await?;
+    match (le32(&block, 0), le32(&block, 4)) {
+        (Some(MAGIC), Some(1)) => superblock(&block, within, offset, len).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// The member by a superblock at its end, behind `used` bytes.
+async fn at_end<S: Source>(source: &S, offset: u64, len: u64, used: u64) -> Result<Option<Member>, Error> {
+    let last = ((len / SECTOR).saturating_sub(16) & !7).saturating_mul(SECTOR);
+    if last >= used
+        && let Some(found) = current(source, last, offset, len).await?
+    {
+        return Ok(Some(found));
+    }
     // Version 0.90: in the last 64 KiB that are aligned so.
-    let Some(within) = (len & !0xffff).checked_sub(0x1_0000) else { return Ok(None) };
+    let within = (len & !0xffff).checked_sub(0x1_0000).filter(|within| *within >= used);
+    let Some(within) = within else { return Ok(None) };
     let at = offset.saturating_add(within);
     let block = read(source, at, BLOCK).await?;
     let word = |at| le32(&block, at).unwrap_or(0);
@@ -59,7 +132,23 @@ pub async fn member<S: Source>(source: &S, offset: u64, len: u64) -> Result<Opti
         return Err(corrupt("RAID superblock: its checksum does not match".into(), at));
     }
     is_mirror(word(28))?;
-    Ok(Some(Member { offset, len: within.min(u64::from(word(32)).saturating_mul(1024)) }))
+    // Its own entry of the array's devices, the last: 1, faulty; 2, active; 4, in sync.
+    match (word(3984) & 7, word(3980) < word(40)) {
+        (6, true) => {}
+        (state, _) if state & 1 != 0 => return failed(),
+        _ => return spare(),
+    }
+    let alike = (word(132) & 1 == 0).then(|| u64::from(word(172)));
+    let standing = Standing::of(le64(&block, 156).unwrap_or(0), alike);
+    Ok(Some(Member { offset, len: within.min(u64::from(word(32)).saturating_mul(1024)), standing }))
+}
+
+fn failed<T>() -> Result<T, Error> {
+    refused("a member of a RAID 1 that has failed")
+}
+
+fn spare<T>() -> Result<T, Error> {
+    refused("a spare device of a RAID 1, which has nothing of it")
 }
 
 fn refused<T>(what: &str) -> Result<T, Error> {
@@ -106,8 +195,8 @@ fn superblock(block: &[u8], within: u64, offset: u64, len: u64) -> Result<Member
     let role = covered.get(FIXED..).unwrap_or(&[]).as_chunks::<2>().0.get(number);
     match role.map(|role| u16::from_le_bytes(*role)) {
         Some(role) if role < 0xfffd => {}
-        Some(0xfffe) => return refused("a member of a RAID 1 that has failed"),
-        _ => return refused("a spare device of a RAID 1, which has nothing of it"),
+        Some(0xfffe) => return failed(),
+        _ => return spare(),
     }
     let bytes = |sectors: u64| sectors.saturating_mul(SECTOR);
     let (first, room, size) = (bytes(long(128)), bytes(long(136)), bytes(long(80)));
@@ -115,7 +204,9 @@ fn superblock(block: &[u8], within: u64, offset: u64, len: u64) -> Result<Member
     if first.checked_add(size).is_none_or(|end| end > len) || size == 0 {
         return Err(bad(format!("{size} bytes of data at {first}, the member has {len}")));
     }
-    Ok(Member { offset: offset.saturating_add(first), len: size })
+    let alike = Some(long(208)).filter(|sectors| *sectors != u64::MAX);
+    let standing = Standing::of(long(200), alike);
+    Ok(Member { offset: offset.saturating_add(first), len: size, standing })
 }
 
 /// The sum of its words, but for that at its own place, with what goes over added below.
@@ -153,6 +244,8 @@ mod tests {
         put(136, &4096u64.to_le_bytes());
         put(144, &(within / 512).to_le_bytes());
         put(160, &1u32.to_le_bytes());
+        put(200, &17u64.to_le_bytes());
+        put(208, &u64::MAX.to_le_bytes());
         put(220, &3u32.to_le_bytes());
         put(256, &[1, 0, 0, 0, 0xff, 0xff]);
         change(&mut block);
@@ -164,8 +257,12 @@ mod tests {
     #[test]
     fn what_a_superblock_says() {
         let of = |change: fn(&mut [u8])| superblock(&block(4096, change), 4096, 1 << 20, 4 << 20);
-        let data = Member { offset: (1 << 20) + (64 << 10), len: 1 << 20 };
+        let standing = Standing::of(17, None);
+        let data = Member { offset: (1 << 20) + (64 << 10), len: 1 << 20, standing };
         assert_eq!(of(|_| ()).unwrap(), data);
+        let unsure = |change| of(change).unwrap().standing.unsure.unwrap();
+        assert!(unsure(|block| block[208..216].fill(0)).contains("was not stopped"));
+        assert!(unsure(|block| block[210..216].fill(0)).contains("at byte 33553920: "));
         // Never more than the member has room for.
         assert_eq!(of(|block| block[80..88].fill(0xff)).unwrap().len, 2 << 20);
         for (change, says) in [

@@ -35,7 +35,7 @@ pub fn run(input: &[u8]) {
             mend(&mut drive);
         }
         let Ok(all) = now(groups(&drive)) else { return };
-        for group in all {
+        for group in all.groups {
             for volume in group.volumes {
                 let Ok(runs) = volume.runs else { continue };
                 let fits = |offset: u64, len: u64| {
@@ -93,23 +93,44 @@ pub fn seeds() -> Vec<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nearside_fsview::Error;
+    use nearside_fsview::lvm::{Group, Groups, LinearRun};
 
-    /// The volume with changes, whose checksums are right but for those.
-    fn read(mended: bool, changes: &[(u64, &[u8])]) -> Result<Vec<(String, String)>, String> {
+    /// The groups of the volume with changes, whose checksums are right but for those; and the warnings.
+    fn found(mended: bool, changes: &[(u64, &[u8])]) -> (Vec<Group>, Vec<String>) {
         let seed = gunzip(PV);
         let mut drive = Patched::new(&seed);
         changes.iter().for_each(|(at, bytes)| drive.put(*at, bytes));
         if mended {
             mend(&mut drive);
         }
-        let groups = now(groups(&drive)).map_err(|error: Error| error.to_string())?;
+        let Groups { groups, warnings } = now(groups(&drive)).unwrap();
+        (groups, warnings)
+    }
+
+    /// Volumes of which nothing is damaged, with what is said of them.
+    fn read(mended: bool, changes: &[(u64, &[u8])]) -> Vec<(String, String)> {
+        let (groups, damaged) = found(mended, changes);
+        assert_eq!(damaged, [""; 0]);
         let volumes = groups.into_iter().flat_map(|group| group.volumes);
-        Ok(volumes
-            .map(|volume| {
-                (volume.name, volume.runs.map_or_else(|why| why, |runs| format!("{} runs", runs.len())))
-            })
-            .collect())
+        let said = |runs: Vec<LinearRun>| format!("{} runs", runs.len());
+        volumes.map(|volume| (volume.name, volume.runs.map_or_else(|why| why, said))).collect()
+    }
+
+    /// Its last text, with changes, behind all that it has.
+    fn with_text(change: impl Fn(String) -> String) -> Vec<u8> {
+        let mut drive = gunzip(PV);
+        let long = |at: usize| u64::from_le_bytes(*drive[at..].first_chunk().unwrap()) as usize;
+        let (begin, size) = (long(AREA as usize + 40), long(AREA as usize + 48));
+        let text = &drive[AREA as usize + begin..][..size];
+        let text = change(String::from_utf8(text.to_vec()).unwrap());
+        const BEHIND: usize = 64 << 10;
+        assert!(text.len() < BEHIND);
+        drive[BEHIND..BEHIND + text.len()].copy_from_slice(text.as_bytes());
+        let place = [BEHIND as u64 - AREA, text.len() as u64].map(u64::to_le_bytes).concat();
+        drive[AREA as usize + 40..][..16].copy_from_slice(&place);
+        let mut mended = Patched::new(&drive);
+        mend(&mut mended);
+        mended.get(0, drive.len()).unwrap().to_vec()
     }
 
     /// Where in the drive the last of its texts has these words.
@@ -124,37 +145,42 @@ mod tests {
     fn what_is_wrong_is_said_and_where() {
         assert_eq!(read(true, &[]), read(false, &[]));
         let text = place("vg0 {");
-        let wrong = |what: &str, at: u64| Err(format!("corrupt volume: {what} at byte {at}"));
+        let wrong = |what: &str, at: u64| vec![format!("corrupt volume: {what} at byte {at}")];
+        let damaged = |mended, changes: &[(u64, &[u8])]| {
+            let (groups, damaged) = found(mended, changes);
+            assert_eq!(groups, []);
+            damaged
+        };
         let sum = "its checksum does not match";
-        assert_eq!(read(false, &[(600, b"x")]), wrong(&format!("LVM label: {sum}"), 512));
-        assert_eq!(read(true, &[(520, b"\x02")]), wrong("LVM label: it lies elsewhere than it says", 512));
+        assert_eq!(damaged(false, &[(600, b"x")]), wrong(&format!("LVM label: {sum}"), 512));
+        assert_eq!(damaged(true, &[(520, b"\x02")]), wrong("LVM label: it lies elsewhere than it says", 512));
         let area = "LVM metadata area of 126976 bytes";
         assert_eq!(
-            read(false, &[(4200, b"x")]),
+            damaged(false, &[(4200, b"x")]),
             wrong(&format!("{area}: its header's checksum does not match"), 4096)
         );
-        assert_eq!(read(true, &[(4104, b"x")]), wrong(&format!("{area}: its header has no mark"), 4096));
+        assert_eq!(damaged(true, &[(4104, b"x")]), wrong(&format!("{area}: its header has no mark"), 4096));
         let far = (1u64 << 40).to_le_bytes();
         assert_eq!(
-            read(true, &[(4144, &far)]),
+            damaged(true, &[(4144, &far)]),
             wrong(&format!("{area}: a text of {} bytes at 25088", 1u64 << 40), 4096)
         );
         assert_eq!(
-            read(false, &[(text + 9, b"x")]),
+            damaged(false, &[(text + 9, b"x")]),
             wrong(&format!("LVM metadata of 5374 bytes: {sum}"), text)
         );
         // With checksums that are right, the text itself is.
         let says = wrong("LVM metadata: neither a value nor a section (its byte 6)", text);
-        assert_eq!(read(true, &[(text + 4, b" ")]), says);
-        let extents = place("extent_count = 5") + 15;
-        let says = wrong("LVM metadata: root: a segment begins at extent 9, the one before ends at 8", text);
-        assert_eq!(read(true, &[(extents, b"4")]), says);
+        assert_eq!(damaged(true, &[(text + 4, b" ")]), says);
+        // A damaged label before a good one counts no more than to LVM.
+        let label = gunzip(PV)[512..1024].to_vec();
+        assert_eq!(read(false, &[(0, &label)]), read(false, &[]));
     }
 
     #[test]
     fn what_is_not_read_is_named() {
         let of = |name: &str, why: &str| (name.to_owned(), why.to_owned());
-        let all = read(false, &[]).unwrap();
+        let all = read(false, &[]);
         for known in [
             of("root", "3 runs"),
             of("home", "1 runs"),
@@ -170,11 +196,89 @@ mod tests {
             let (_, why) = all.iter().find(|(known, _)| known == name).unwrap();
             assert!(why.starts_with("it lies in part on the physical volume pv1 (\"/dev/loop"), "{why}");
         }
-        // More extents than there are.
-        let (drive, from) = (gunzip(PV), place("pv0 {"));
-        let count = drive[from as usize..].windows(13).position(|part| part == b"pe_count = 31").unwrap();
-        let few = read(true, &[(from + count as u64, b"pe_count = 13")]).unwrap();
-        let says = "2 extents from 12 on are not within the 13 of pv0";
-        assert!(few.contains(&of("root", says)), "{few:?}");
+        // More extents than there are, fewer than are said, and what a physical volume does not say: the
+        // other volumes are read.
+        let count = place("pv0 {") + place_behind("pv0 {", "pe_count = 31");
+        let extents = place("extent_count = 5") + 15;
+        for (at, bytes, says) in [
+            (count, &b"pe_count = 13"[..], "2 extents from 12 on are not within the 13 of pv0"),
+            (
+                extents,
+                b"4",
+                "its metadata are damaged: a segment begins at extent 9, the one before ends at 8",
+            ),
+            (count, b"xe", "pv0 has no pe_count"),
+        ] {
+            let few = read(true, &[(at, bytes)]);
+            assert!(few.contains(&of("root", says)), "{few:?}");
+            assert!(few.contains(&of("thin", "it is of type \"thin\"")), "{few:?}");
+        }
+    }
+
+    /// Bytes from the one to the other behind it.
+    fn place_behind(first: &str, second: &str) -> u64 {
+        let (drive, from) = (gunzip(PV), place(first) as usize);
+        let at = drive[from..].windows(second.len()).position(|part| part == second.as_bytes());
+        at.unwrap() as u64
+    }
+
+    /// As `lvs` and `lvs -a` of LVM2 2.03.16 list the same text.
+    #[test]
+    fn volumes_are_shown_that_lvs_shows() {
+        const SHOWN: &str = "\"READ\",\"WRITE\",\"VISIBLE\"";
+        const PART: &str = "\"READ\",\"WRITE\"";
+        let one = |name: &str, status: &str, segment: &str| {
+            format!(
+                "{name} {{ id = \"{name}\" status = [{status}] segment_count = 1 segment1 {{ start_extent = 0 \
+                 extent_count = 1 {segment} }} }}\n"
+            )
+        };
+        let linear = |name: &str, status: &str, at: u32| {
+            one(name, status, &format!("type = \"striped\" stripe_count = 1 stripes = [\"pv0\", {at}]"))
+        };
+        let pair = |name: &str, status: &str, origin: &str, how: &str, store: &str| {
+            let segment =
+                format!("type = \"snapshot\" chunk_size = 8 origin = \"{origin}\" {how} = \"{store}\"");
+            one(name, status, &segment)
+        };
+        let added = [
+            linear("cowhid", PART, 23),
+            pair("snapshot5", SHOWN, "gap", "cow_store", "cowhid"),
+            linear("mergecow", PART, 24),
+            linear("morig", SHOWN, 25),
+            pair("snapshot6", PART, "morig", "merging_store", "mergecow"),
+            linear("vcow", PART, 26),
+            linear("horig", PART, 27),
+            pair("snapshot7", PART, "horig", "cow_store", "vcow"),
+            linear("hmcow", SHOWN, 28),
+            linear("hmorig", PART, 29),
+            pair("snapshot8", PART, "hmorig", "merging_store", "hmcow"),
+            linear("justhidden", PART, 30),
+            "none { id = \"none\" status = [\"VISIBLE\"] segment_count = 0 }\n".to_owned(),
+            linear(&"n".repeat(200), SHOWN, 22),
+        ]
+        .concat();
+        let begin = "logical_volumes {\n";
+        let drive = with_text(|text| text.replacen(begin, &format!("{begin}{added}"), 1));
+        let Groups { groups, warnings } = now(groups(&Patched::new(&drive))).unwrap();
+        assert_eq!(warnings, [""; 0]);
+        let visible = groups[0].volumes.iter().filter(|volume| volume.visible);
+        let mut names: Vec<&str> = visible.map(|volume| &*volume.name).collect();
+        names.sort();
+        let long = "n".repeat(127);
+        assert_eq!(
+            names,
+            [
+                "before", "cowhid", "far", "gap", "half", "hmcow", "home", "morig", &long, "none", "pool",
+                "root", "thin", "twice", "vcow", "wide"
+            ]
+        );
+        // LVM refuses the group of one without a segment, and of one with such a name.
+        let why = |name: &str| {
+            let volume = groups[0].volumes.iter().find(|volume| volume.name == name).unwrap();
+            volume.runs.clone().unwrap_err()
+        };
+        assert_eq!(why("none"), "it has no extents");
+        assert_eq!(why(&long), "its metadata are damaged: a name of 200 bytes");
     }
 }

@@ -6,7 +6,7 @@
 //! ```
 
 use nearside_fsview::partition::partitions;
-use nearside_fsview::raid::{Member, member};
+use nearside_fsview::raid::{Member, behind, member};
 
 use crate::patched::{Patched, now};
 use crate::volumes::gunzip;
@@ -44,9 +44,10 @@ pub fn run(input: &[u8]) {
             mend_member(&mut drive);
         }
         let len = u64::from(sectors) * SECTOR as u64;
-        if let Ok(Some(Member { offset, len: bytes })) = now(member(&drive, 0, len)) {
+        if let Ok(Some(Member { offset, len: bytes, .. })) = now(member(&drive, 0, len)) {
             assert!(offset.checked_add(bytes).is_some_and(|end| end <= len), "{bytes} at {offset} of {len}");
         }
+        let _ = now(behind(&drive, 0, len, len / 2));
         let Ok(all) = now(partitions(&drive)) else { return };
         for partition in all {
             let end = partition.offset.checked_add(partition.len);

@@ -211,7 +211,7 @@ pub enum Failure {
     /// Permission denied, since what the volume says of its files may be out of date, and their blocks
     /// another file's; why.
     NeedsRecovery(String),
-    /// The file is not such a table, or has no such row; why.
+    /// The file is not such a table, or has no such row; which, in a sentence.
     NotATable(String),
     /// What a file holds is not what its form says: compressed data that are not whole; of which form, and
     /// why.

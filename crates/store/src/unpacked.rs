@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
 
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use xxhash_rust::xxh64::Xxh64;
@@ -35,7 +35,8 @@ impl Packed {
         file.read_exact_at(&mut first, 0).ok()?;
         match first {
             [0x1f, 0x8b, 8, _] => Some(Packed::Gzip),
-            [0x28, 0xb5, 0x2f, 0xfd] => Some(Packed::Zstd),
+            // A frame that is to be skipped may be the first, as pzstd has it.
+            [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Some(Packed::Zstd),
             _ => None,
         }
     }
@@ -88,7 +89,7 @@ fn unpacked(file: File, options: FileOptions, most: u64) -> io::Result<File> {
     let mut out = Out { file: &target, piece: Vec::new(), at: 0, most, by: packed.unpacker(), failed: None };
     let source = BufReader::with_capacity(PIECE, At { file: &file.inner.file, at: 0 });
     let ended = match packed {
-        Packed::Gzip => io::copy(&mut MultiGzDecoder::new(source), &mut out).map(drop),
+        Packed::Gzip => members(source, &mut out),
         Packed::Zstd => frames(source, &mut out),
     };
     // What the target said comes first: a decoder may have put it in words of its own.
@@ -164,6 +165,25 @@ impl Write for Out<'_> {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Members of gzip, one after another. As its own program has it, zeros may follow the last.
+fn members(mut source: BufReader<At<'_>>, out: &mut Out<'_>) -> io::Result<()> {
+    loop {
+        io::copy(&mut GzDecoder::new(&mut source), out)?;
+        match source.fill_buf()? {
+            [] => return Ok(()),
+            [0, ..] => break,
+            _ => {}
+        }
+    }
+    while let [_, ..] = source.fill_buf()? {
+        if source.buffer().iter().any(|byte| *byte != 0) {
+            return Err(io::Error::other("something else follows its end"));
+        }
+        source.consume(source.buffer().len());
+    }
+    Ok(())
 }
 
 /// Frames of Zstandard, one after another; those that are to be skipped are.
@@ -266,7 +286,10 @@ mod tests {
         let disk = disk();
         let gz = [gzip(&disk[..300_000]), gzip(b""), gzip(&disk[300_000..])].concat();
         assert!(open(&packed(&gz), 1 << 20).unwrap() == disk);
-        let zst = [frame(&[3, 0], None), frame(&[0], None)].concat();
+        // As gzip reads it, whose tapes and disks have blocks.
+        let padded = [&gz[..], &[0; 3 * PIECE]].concat();
+        assert!(open(&packed(&padded), 1 << 20).unwrap() == disk);
+        let zst = [skipped(), frame(&[3, 0], None), frame(&[0], None)].concat();
         let mut expected = vec![0; 384 << 10];
         expected[..128 << 10].fill(3);
         assert!(open(&packed(&zst), 1 << 20).unwrap() == expected);
@@ -288,6 +311,8 @@ mod tests {
             (frame(&[0; 50_000], None), 1 << 20, "it holds more than 1048576 bytes"),
             (flipped, 1 << 20, "compressed by gzip: corrupt gzip stream does not have a matching checksum"),
             (gz[..gz.len() / 2].to_vec(), 1 << 20, "compressed by gzip: "),
+            ([&gz[..], &[0; 600], &gz[..]].concat(), 1 << 20, "compressed by gzip: something else follows"),
+            ([&gz[..], b"other"].concat(), 1 << 20, "compressed by gzip: "),
             (frame(&[1, 2], Some(5)), 1 << 20, "compressed by Zstandard: its checksum is another"),
             (frame(&[1, 2], None)[..520].to_vec(), 1 << 20, "compressed by Zstandard: "),
             (wide, 1 << 20, "compressed by Zstandard: "),

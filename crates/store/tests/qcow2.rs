@@ -150,7 +150,8 @@ fn images_of_every_kind_read_as_the_raw_disk() {
     }
     // By a magic that a raw disk has not.
     let file = |name| nearside_store::File::open(folder.path(name), FileOptions::read()).unwrap();
-    assert!(Qcow2::is_in(&file("image")) && !Qcow2::is_in(&file("raw")));
+    let found = |name| Qcow2::found_in(&file(name), FileOptions::read()).unwrap();
+    assert!(found("image").is_some() && found("raw").is_none());
 }
 
 #[test]
@@ -176,15 +177,22 @@ fn what_is_below_shows_where_nothing_was_written() {
             same(&folder.converted("top", ""), folder.open("top").unwrap());
         }
     }
-    // Without its format it is found by its beginning, as QEMU finds it.
-    let image = std::fs::read(folder.path("top")).unwrap();
-    let format = image.windows(4).position(|word| word == 0xe279_2acau32.to_be_bytes()).unwrap();
-    folder.patch("top", format, &[0; 4]);
-    same(&folder.converted("top", ""), folder.open("top").unwrap());
+    // Without its format it is found by its beginning, as QEMU finds it; but a guest could have begun it so,
+    // and have named a file of its host's.
+    let without_format = || {
+        let image = std::fs::read(folder.path("top")).unwrap();
+        let format = image.windows(4).position(|word| word == 0xe279_2acau32.to_be_bytes()).unwrap();
+        folder.patch("top", format, &[0; 4]);
+    };
+    without_format();
+    let refused = folder.open("top").unwrap_err().to_string();
+    assert!(refused.contains("below/middle: it begins as a qcow2 image with a backing file, "), "{refused}");
     // Compressed clusters below and above others.
     folder.qemu_img("convert -q -c -O qcow2 -o compression_type=zstd below/base.raw below/packed");
     folder.qemu_img("create -q -f qcow2 -b below/packed -F qcow2 top 3M");
     folder.qemu_io("top", &["write -P 0x31 0 100k", "write -c -P 0x32 128k 64k"]);
+    same(&folder.converted("top", ""), folder.open("top").unwrap());
+    without_format();
     same(&folder.converted("top", ""), folder.open("top").unwrap());
 }
 

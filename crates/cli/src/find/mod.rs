@@ -62,6 +62,7 @@ which runs a program of this host with paths of the volume: one that asks the dr
 --deleted lists what no directory names any more, in place of trees: of ext volumes, for root (--as 0:0), as debugfs's lsdel and ils do,
 by reads of all inode tables. A line has inode, mode, user, group, size, and when it was deleted, or the word orphan: it was open
 then, and still has its blocks. Of the others the kernel's ext4 leaves size 0 and no map; what a map names may be another file's by now.
+Where a part of a volume does not say where its inodes are, that is said, the others are listed, and the exit status is 1.
 Tests are as of other files, a path is the inode's number as debugfs takes it (<14>), and -print prints the line; -exec is refused.
 Other words of find's are refused, exit status 2. Entries come in byte order of names, but for those of directories of more
 than 128 KiB, which come in the directory's own order.";
@@ -379,7 +380,7 @@ pub fn run(mut args: FindArgs) -> Outcome {
             code: 0,
         };
         let good = match args.deleted {
-            true => drive.deleted(|deleted| walk.deleted(deleted, &mut out)).map(|()| true)?,
+            true => drive.deleted(|deleted| walk.deleted(deleted, &mut out))?,
             false => drive.ask_about(root, &ask, |record| {
                 walk.record(record, &mut out)?;
                 Ok(if walk.quit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })

@@ -43,6 +43,8 @@ fn every_command_reads_qcow2_images() {
             ours.err
         );
     }
+    of_a_guest(&image);
+    as_their_programs_take_them(folder.path());
     let cut = &fs::read(folder.path().join("flat.gz")).unwrap()[..1000];
     // Of a name without the ending it is a disk whose first bytes somebody has written.
     for (name, said) in
@@ -83,6 +85,45 @@ fn every_command_reads_qcow2_images() {
     let none = on(Path::new(&before), "cat", &["/hello.txt"]);
     assert_eq!(none.code, 2);
     assert!(none.err.contains("no snapshot \"before-it\"; of 1 there are \"before\""), "{}", none.err);
+}
+
+/// An image under another name could be a raw disk, to which a guest has written a header that names a file
+/// of the host's.
+fn of_a_guest(image: &Path) {
+    let disk = image.with_file_name("disk.img");
+    fs::copy(image, &disk).unwrap();
+    let by_word = |word: &str| {
+        let mut name = OsString::from(word);
+        name.push(&disk);
+        on(Path::new(&name), "cat", &["/hello.txt"])
+    };
+    for drive in [&disk, &image.with_file_name("packed.gz")] {
+        if drive != &disk {
+            must(tool("gzip").arg("-kq").arg(&disk).current_dir(disk.parent().unwrap()));
+            fs::rename(disk.with_file_name("disk.img.gz"), drive).unwrap();
+        }
+        let ran = on(drive, "cat", &["/hello.txt"]);
+        assert_eq!((ran.code, ran.out.len()), (2, 0), "{}", ran.err);
+        let says = format!("which a guest can write to a raw disk: qcow2:{0} reads it", drive.display());
+        assert!(ran.err.contains(&says), "{}", ran.err);
+    }
+    assert_eq!(by_word("qcow2:").out, on(image, "cat", &["/hello.txt"]).out);
+    let raw = by_word("file:");
+    assert!(raw.code == 2 && raw.err.contains("a qcow2 disk image") && raw.out.is_empty(), "{}", raw.err);
+}
+
+/// Zeros behind the last member of gzip, and a frame before the first that Zstandard skips.
+fn as_their_programs_take_them(folder: &Path) {
+    let packed = |name: &str| fs::read(folder.join(name)).unwrap();
+    let skipped = [0x51, 0x2a, 0x4d, 0x18, 5, 0, 0, 0, 1, 2, 3, 4, 5];
+    let padded = [packed("flat.gz"), vec![0; 100_000]].concat();
+    let begun = [&skipped[..], &packed("flat.zst")].concat();
+    for (program, name, bytes) in [("gzip", "odd.gz", padded), ("zstd", "odd.zst", begun)] {
+        fs::write(folder.join(name), bytes).unwrap();
+        must(tool(program).arg("-tq").arg(folder.join(name)));
+        let ran = on(&folder.join(name), "cat", &["/hello.txt"]);
+        assert!(ran.good().starts_with("hello world\n"), "{name}");
+    }
 }
 
 /// A physical volume by lvm2 (`fuzz/images/make-volumes`), with a volume of 5 MiB in the three runs that lvs
@@ -160,6 +201,9 @@ fn every_command_reads_logical_volumes() {
     let found = table.as_array().unwrap().iter().find(|volume| volume["name"] == "root").unwrap();
     assert!(root.as_object().unwrap().iter().all(|(key, value)| &found[key] == value), "{found}");
     let image = at("lvm.img");
+    let whole = on(&image, "info", &["--json"]);
+    let listed = &whole.json()[0]["logical_volumes"];
+    assert!(whole.code == 2 && listed.as_array().unwrap().contains(found), "{listed}");
     let name = image.display();
     for (volume, says) in [
         ("vg0/thin", format!("{name}: vg0/thin is not read: it is of type \"thin\"")),
@@ -174,8 +218,140 @@ fn every_command_reads_logical_volumes() {
     assert!(ran.err.contains("a physical volume of LVM: --volume VG/LV reads a volume"), "{}", ran.err);
 }
 
+/// LVM's checksum.
+fn lvm_sum(bytes: &[u8]) -> u32 {
+    let bit = |sum: u32, _| sum >> 1 ^ (0xedb8_8320 & (sum & 1).wrapping_neg());
+    bytes.iter().fold(0xf597_a6cf, |sum, byte| (0..8).fold(sum ^ u32::from(*byte), bit))
+}
+
+/// A physical volume with words in its label and its metadata changed to others, as long, and cut off behind
+/// what `root` has.
+fn renamed(mut disk: Vec<u8>, words: &[(&str, &str)]) -> Vec<u8> {
+    disk.truncate(8 << 20);
+    let long = |disk: &[u8], at: usize| u64::from_le_bytes(*disk[at..].first_chunk().unwrap()) as usize;
+    let (text, len) = (4096 + long(&disk, 4136), long(&disk, 4144));
+    for (from, to) in words {
+        // In the label without dashes.
+        let bare = [from, to].map(|word| word.replace('-', ""));
+        for (range, from, to) in [(512..1024, &*bare[0], &*bare[1]), (text..text + len, from, to)] {
+            let end = range.end - from.len();
+            let places: Vec<usize> = range.filter(|at| *at <= end).collect();
+            for at in places {
+                if disk[at..].starts_with(from.as_bytes()) {
+                    disk[at..at + to.len()].copy_from_slice(to.as_bytes());
+                }
+            }
+        }
+    }
+    let sum = lvm_sum(&disk[text..text + len]).to_le_bytes();
+    disk[4152..4156].copy_from_slice(&sum);
+    for (at, from, to) in [(528, 532, 1024), (4096, 4100, 4608)] {
+        let sum = lvm_sum(&disk[from..to]).to_le_bytes();
+        disk[at..at + 4].copy_from_slice(&sum);
+    }
+    disk
+}
+
+/// A disk with these in its partitions.
+fn parted(parts: &[Vec<u8>]) -> Vec<u8> {
+    let mut disk = vec![0u8; 1 << 20];
+    for (nr, bytes) in parts.iter().enumerate() {
+        let entry = 446 + 16 * nr;
+        let (from, sectors) = ((disk.len() / 512) as u32, (bytes.len() / 512) as u32);
+        disk[entry + 4] = 0x8e;
+        disk[entry + 8..entry + 12].copy_from_slice(&from.to_le_bytes());
+        disk[entry + 12..entry + 16].copy_from_slice(&sectors.to_le_bytes());
+        disk.extend(bytes);
+    }
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    disk
+}
+
+#[test]
+fn a_group_is_read_beside_damaged_ones_and_one_of_its_name() {
+    let test = "a_group_is_read_beside_damaged_ones_and_one_of_its_name";
+    let Some(folder) = needs::folder(test, &["mke2fs", "gzip"]) else { return };
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("tree")).unwrap();
+    let mut physicals = ["first\n", "second\n"].map(|which| {
+        fs::write(at("tree").join("which"), which).unwrap();
+        ext(&at("volume"), 4, Some(&at("tree")), &["-t", "ext4", "-b", "1024"]);
+        renamed(physical(folder.path(), &at("volume")), &[])
+    });
+    const GROUPS: [&str; 2] =
+        ["vmmtIv-Ue3T-HBgp-cyla-pG5g-NS8c-2tj2ku", "nother-Ue3T-HBgp-cyla-pG5g-NS8c-2tj2ku"];
+    let pv = ("YEihfT-kqAc-8pVF-uEnK-2ryx-iyB5-IsAlmL", "nother-kqAc-8pVF-uEnK-2ryx-iyB5-IsAlmL");
+    physicals[1] = renamed(physicals[1].clone(), &[pv, (GROUPS[0], GROUPS[1])]);
+    let [first, second] = physicals;
+    let (mut label, mut text) = (first.clone(), first.clone());
+    label[600] = 1;
+    text[4096 + 25_088 + 7] = b'!';
+    // Beside a label that is left from before it had partitions.
+    let mut disk = parted(&[first.clone(), second, label, text]);
+    disk[512..1024].copy_from_slice(&first[512..1024]);
+    disk[4096..128 << 10].copy_from_slice(&first[4096..128 << 10]);
+    fs::write(at("disk"), disk).unwrap();
+    let damaged = [
+        format!("corrupt volume: LVM label: its checksum does not match at byte {}\n", (17 << 20) + 512),
+        format!(
+            "corrupt volume: LVM metadata of 5374 bytes: its checksum does not match at byte {}\n",
+            (25 << 20) + 4096 + 25_088
+        ),
+    ];
+    let all_damaged = |err: &str| damaged.iter().all(|says| err.contains(says));
+    for words in [&[][..], &["--json"]] {
+        let listed = on(&at("disk"), "info", words);
+        assert!(listed.code == 2 && all_damaged(&listed.err), "{}", listed.err);
+        for group in GROUPS {
+            let says = match words.is_empty() {
+                true => format!("logical volume   {group}/root, ext4, 5.5M\n"),
+                false => format!("\"group_uuid\":\"{group}\""),
+            };
+            assert!(listed.text().contains(&says), "{}", listed.text());
+        }
+    }
+    let read = |words: &[&str]| on(&at("disk"), "cat", &[words, &["/which"]].concat());
+    for (words, which) in [
+        (&["--volume", &*format!("{}/root", GROUPS[0])][..], "first\n"),
+        (&["--volume", &*format!("{}/root", GROUPS[1])], "second\n"),
+        (&["--volume", "vg0/root", "--partition", "1"], "first\n"),
+        (&["--volume", "vg0/root", "--partition", "2"], "second\n"),
+        (&["--volume", "vg0/root", "--partition", "2", "--locate", "host"], "second\n"),
+    ] {
+        let ran = read(words);
+        assert_eq!((ran.code, ran.text().as_str()), (0, which), "{words:?} {}", ran.err);
+        assert!(all_damaged(&ran.err), "{}", ran.err);
+    }
+    let uuids = format!("its UUID says which: [\"{}\", \"{}\"]", GROUPS[1], GROUPS[0]);
+    for (words, says) in [
+        (&["--volume", "vg0/root"][..], &*format!("\"vg0\" is more than one volume group; {uuids}")),
+        (
+            &["--volume", "vg0/root", "--partition", "3"],
+            "no volume group \"vg0\" in partition 3; there are none; ",
+        ),
+        (&["--volume", "vg0/root", "--partition", "none"], "no partition \"none\""),
+    ] {
+        let ran = read(words);
+        assert!(ran.code == 2 && ran.err.contains(says), "{words:?} {}", ran.err);
+    }
+    // Of a disk with partitions that is no physical volume any more, nothing is one.
+    let mut stale = parted(&[fs::read(at("volume")).unwrap()]);
+    stale[512..1024].copy_from_slice(&first[512..1024]);
+    stale[4096..128 << 10].copy_from_slice(&first[4096..128 << 10]);
+    fs::write(at("disk"), stale).unwrap();
+    assert_eq!(read(&[]).good(), "second\n");
+    assert!(!on(&at("disk"), "info", &[] as &[&str]).good().contains("logical volume"));
+    let ran = read(&["--volume", "vg0/root"]);
+    assert!(ran.code == 2 && ran.err.contains("there are none"), "{}", ran.err);
+}
+
 /// A member of an array, of these bytes, with a superblock of version 1.`minor` that mdadm finds right.
 fn member(level: u32, minor: u32, data: &[u8]) -> Vec<u8> {
+    member_with(level, minor, data, &[])
+}
+
+/// The same, with other bytes at places of its superblock.
+fn member_with(level: u32, minor: u32, data: &[u8], changes: &[(usize, &[u8])]) -> Vec<u8> {
     let size = (data.len() + (256 << 10)) & !4095;
     let mut disk = vec![0; size];
     let (block_at, data_at) = match minor {
@@ -202,11 +378,113 @@ fn member(level: u32, minor: u32, data: &[u8]) -> Vec<u8> {
     put(220, &128u32.to_le_bytes());
     put(256, &[0xff; 256]);
     put(256, &[0, 0, 1, 0]);
+    changes.iter().for_each(|(at, bytes)| put(*at, bytes));
     let words = block.as_chunks::<4>().0.iter().map(|word| u64::from(u32::from_le_bytes(*word)));
     let sum: u64 = words.sum();
     block[216..220].copy_from_slice(&((sum as u32).wrapping_add((sum >> 32) as u32)).to_le_bytes());
     disk[block_at..block_at + 512].copy_from_slice(&block);
     disk
+}
+
+/// The same with a superblock of version 0.90: whether the array was stopped, and the device's state.
+fn old_member(data: &[u8], is_stopped: bool, state: u32) -> Vec<u8> {
+    let at = data.len().next_multiple_of(64 << 10);
+    let mut disk = data.to_vec();
+    disk.resize(at + (64 << 10), 0);
+    let mut block = [0u32; 1024];
+    for (word, value) in [
+        (0, 0xa92b_4efc),
+        (2, 90),
+        (5, 7),
+        (7, 1),
+        (8, (data.len() / 1024) as u32),
+        (9, 2),
+        (10, 2),
+        (33, u32::from(is_stopped)),
+        (34, 2),
+        (39, 12),
+        (128, 0),
+        (132, 6),
+        (160, 1),
+        (163, 1),
+        (164, 6),
+        (996, state),
+    ] {
+        block[word] = value;
+    }
+    let sum: u64 = block.iter().map(|word| u64::from(*word)).sum();
+    block[38] = (sum as u32).wrapping_add((sum >> 32) as u32);
+    disk[at..at + 4096].copy_from_slice(&block.map(u32::to_le_bytes).concat());
+    disk
+}
+
+/// What a member's superblock says of itself, where its file system is found without it, is said.
+#[test]
+fn a_member_of_a_mirror_that_may_be_old_is_said_to_be() {
+    let test = "a_member_of_a_mirror_that_may_be_old_is_said_to_be";
+    let Some(folder) = needs::folder(test, &["mke2fs", "gzip", "mdadm"]) else { return };
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("tree")).unwrap();
+    fs::write(at("tree").join("which"), "a mirror\n").unwrap();
+    ext(&at("volume"), 4, Some(&at("tree")), &["-t", "ext4"]);
+    let volume = fs::read(at("volume")).unwrap();
+    let running = (208, &[0; 8][..]);
+    let syncing = (208, &8u64.to_le_bytes()[..]);
+    let spare = (160, &[5][..]);
+    let failed = (256, &[0xfe, 0xff][..]);
+    let rebuilt = (8, &[2][..]);
+    let not_stopped = "a member of a RAID 1 that was not stopped";
+    let old = "what is read may be old or in part another's: it lies in a ";
+    for (disk, examined, says) in [
+        (member(1, 0, &volume), "State : clean", ""),
+        (member_with(1, 0, &volume, &[running]), "State : active", not_stopped),
+        (member_with(1, 2, &volume, &[running]), "State : active", not_stopped),
+        (member_with(1, 0, &volume, &[syncing]), "State : active", "resynchronized, at byte 4096: "),
+        (member_with(1, 0, &volume, &[spare]), "Device Role : spare", &format!("{old}spare device")),
+        (
+            member_with(1, 0, &volume, &[failed]),
+            "Device Role : ",
+            &format!("{old}member of a RAID 1 that has failed"),
+        ),
+        (member_with(1, 0, &volume, &[rebuilt]), "Recovery Offset : ", "it was being rebuilt"),
+        (old_member(&volume, true, 6), "State : clean", ""),
+        (old_member(&volume, false, 6), "State : active", not_stopped),
+        (old_member(&volume, true, 0), "spare\n", &format!("{old}spare device")),
+        (old_member(&volume, true, 1), "faulty", &format!("{old}member of a RAID 1 that has failed")),
+        // The disk is the member, and the partitions are the array's.
+        (
+            member_with(1, 0, &parted(std::slice::from_ref(&volume)), &[running]),
+            "State : active",
+            not_stopped,
+        ),
+    ] {
+        fs::write(at("member"), disk).unwrap();
+        let said = must(tool("mdadm").arg("--examine").arg(at("member"))).stdout;
+        let said = String::from_utf8_lossy(&said).into_owned();
+        assert!(said.contains(examined) && said.contains("- correct\n"), "{said}");
+        let ran = on(&at("member"), "cat", &["/which"]);
+        assert_eq!((ran.code, ran.text().as_str()), (0, "a mirror\n"), "{examined}: {}", ran.err);
+        let warned = ran.err.starts_with("nearside: warning: ") && ran.err.lines().count() == 1;
+        assert_eq!((warned, ran.err.contains(says)), (!says.is_empty(), true), "{examined}: {}", ran.err);
+        let info = on(&at("member"), "info", &["--json"]).json().remove(0);
+        let warnings = info["volumes"][0]["warnings"].to_string();
+        let is_known = warnings.contains("as of event ");
+        assert!(warnings.contains(says) && (is_known || warnings.contains(old)), "{warnings}");
+    }
+    for minor in [0, 2] {
+        let array = physical(folder.path(), &at("volume"));
+        fs::write(at("member"), member_with(1, minor, &array, &[running])).unwrap();
+        let ran = on(&at("member"), "cat", &["--volume", "vg0/root", "/which"]);
+        assert!(ran.code == 0 && ran.err.contains(not_stopped), "1.{minor} {}", ran.err);
+    }
+    // A volume that goes on to where a superblock was has taken its place.
+    let mut disk = member_with(1, 0, &volume, &[spare]);
+    let block = disk.split_off(disk.len() - 12288);
+    let mut taken = volume.clone();
+    let from = taken.len() - 12288;
+    taken[from..].copy_from_slice(&block);
+    fs::write(at("member"), taken).unwrap();
+    assert_eq!(on(&at("member"), "cat", &["/which"]).good(), "a mirror\n");
 }
 
 #[test]
@@ -239,21 +517,7 @@ fn a_member_of_a_mirror_has_all_its_files() {
     }
     // In a partition, beside another, and as a physical volume.
     let mirror = member(1, 2, &physical(folder.path(), &at("volume")));
-    let mut disk = vec![0u8; 1 << 20];
-    let mut entries = vec![(1 << 20, volume.len())];
-    disk.extend(&volume);
-    for bytes in [member(1, 1, &volume), mirror] {
-        entries.push((disk.len(), bytes.len()));
-        disk.extend(bytes);
-    }
-    for (nr, (from, bytes)) in entries.into_iter().enumerate() {
-        let entry = 446 + 16 * nr;
-        disk[entry + 4] = 0xfd;
-        disk[entry + 8..entry + 12].copy_from_slice(&((from / 512) as u32).to_le_bytes());
-        disk[entry + 12..entry + 16].copy_from_slice(&((bytes / 512) as u32).to_le_bytes());
-    }
-    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
-    fs::write(at("member"), disk).unwrap();
+    fs::write(at("member"), parted(&[volume.clone(), member(1, 1, &volume), mirror])).unwrap();
     assert_eq!(read(&["--partition", "2"]).good(), "a mirror\n");
     assert_eq!(read(&["--volume", "vg0/root"]).good(), "a mirror\n");
     let info = on(&at("member"), "info", &["--json", "--partition", "2"]).json().remove(0);

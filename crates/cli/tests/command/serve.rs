@@ -62,7 +62,10 @@ impl Served<'_> {
     fn admits(&self, host: &str) -> bool {
         let mut discover = nearside();
         let found = discover.args(["discover", &self.address, "--hostnqn", host]).output().unwrap();
-        Ran::from(found).good().contains("nqn.2026-11.example:a")
+        let found = Ran::from(found);
+        let none = found.out.is_empty();
+        assert_eq!((found.code, found.err.contains("no subsystem for this host")), (i32::from(none), none));
+        found.text().contains("nqn.2026-11.example:a")
     }
 
     fn signal(&self, signal: &str) {

@@ -73,7 +73,7 @@ fn ranges(shape: &Shape, indices: &[u64]) -> Result<Vec<(u64, u64)>, Failure> {
         let place = shape.row_at(*index).zip(shape.row_at(index.saturating_add(1)));
         let Some((from, to)) = place.filter(|_| *index < shape.rows) else {
             let rows = shape.rows;
-            return Err(Failure::NotATable(format!("there is no row {index}: the table has {rows} rows")));
+            return Err(Failure::NotATable(format!("There is no row {index}: the table has {rows} rows")));
         };
         match ranges.last_mut() {
             Some(last) if last.1 == from => last.1 = to,

@@ -18,5 +18,5 @@ pub(super) fn shape_of(table: &Table, head: &[u8], size: u64) -> Result<Shape, F
 
 /// Said of the file: of others of a tree it may not hold.
 pub(super) fn table_failure(error: TableError) -> Failure {
-    Failure::NotATable(error.to_string())
+    Failure::NotATable(format!("Not such a table: {error}"))
 }

@@ -11,12 +11,32 @@ use crate::{Deleted, Error, Ino, Source};
 
 impl Volume {
     /// Appends those of a block of the inode tables from an inode on, and says with which to go on; `None` at
-    /// the end. What is no inode any more is passed over.
+    /// the end. What is no inode any more is passed over. Of a group of which it cannot be said where its
+    /// inodes are, that is appended, and the next one follows.
     pub(crate) async fn deleted<S: Source>(
         &self,
         source: &S,
         from: Ino,
-        found: &mut Vec<Deleted>,
+        found: &mut Vec<Result<Deleted, Error>>,
+    ) -> Result<Option<Ino>, Error> {
+        match self.deleted_of_block(source, from, found).await {
+            Err(Error::Corrupt { what, at }) => {
+                let per_group = self.sb.inodes_per_group;
+                let number = from.0.saturating_sub(1).checked_div(per_group).unwrap_or(u32::MAX);
+                let what = format!("deleted files of group {number} are not known: {what}");
+                found.push(Err(Error::Corrupt { what, at }));
+                let next = number.checked_add(1).and_then(|next| next.checked_mul(per_group));
+                Ok(next.and_then(|before| before.checked_add(1)).filter(|next| *next > from.0).map(Ino))
+            }
+            next => next,
+        }
+    }
+
+    async fn deleted_of_block<S: Source>(
+        &self,
+        source: &S,
+        from: Ino,
+        found: &mut Vec<Result<Deleted, Error>>,
     ) -> Result<Option<Ino>, Error> {
         let sb = &self.sb;
         let first = from.0.max(sb.first_inode).max(1);
@@ -49,7 +69,7 @@ impl Volume {
             next = nr.checked_add(2).map(Ino);
             let ino = Ino(nr.saturating_add(1));
             let raw = RawInode::of(&*block, inside, sb.inode_size, self.byte_of(block_nr), ino);
-            found.extend(self.of_deleted(raw, in_use(nr)));
+            found.extend(self.of_deleted(raw, in_use(nr)).map(Ok));
         }
         Ok(next)
     }

@@ -10,14 +10,15 @@ use crate::Error;
 use crate::partition::corrupt;
 
 const SECTOR: u64 = 512;
+/// Bytes of a name at most (LVM2's `NAME_LEN`, without the zero at its end).
+const MOST_NAME: usize = 127;
 
 /// A physical volume, as its group has it.
 struct Known<'a> {
     /// Where it lies on this drive; `None`: on another.
     place: Option<Place>,
-    /// Bytes before its first extent.
-    start: u64,
-    extents: u64,
+    /// Bytes before its first extent, and how many extents; else what is wrong.
+    room: Result<(u64, u64), String>,
     /// What its host called it.
     device: &'a str,
 }
@@ -30,71 +31,101 @@ pub(super) fn group(bytes: &[u8], at: u64, physical: &[Physical]) -> Result<Opti
     let Some((name, vg)) = root.sections().find(|(_, section)| section.text("id").is_some()) else {
         return Ok(None);
     };
-    let number = |section: &Section<'_>, of: &str, key: &str| {
-        section.number(key).ok_or_else(|| bad(format!("{of} has no {key}")))
-    };
-    let extent_size = number(vg, name, "extent_size")?.saturating_mul(SECTOR);
+    let extent_size = vg
+        .number("extent_size")
+        .ok_or_else(|| bad(format!("{name} has no extent_size")))?
+        .saturating_mul(SECTOR);
     if extent_size == 0 || extent_size > 1 << 50 {
         return Err(bad(format!("{name} has extents of {extent_size} bytes")));
     }
-    let mut all = BTreeMap::new();
+    if name.len() > MOST_NAME {
+        return Err(bad(format!("a group's name of {} bytes", name.len())));
+    }
+    let (mut all, mut partitions) = (BTreeMap::new(), BTreeSet::new());
     for (pv, section) in vg.section("physical_volumes").into_iter().flat_map(Section::sections) {
         let id = undashed(section.text("id").unwrap_or(""));
+        let mut here = physical.iter().filter(|volume| volume.label.id == id);
+        partitions.extend(here.clone().map(|volume| volume.number));
+        let number = |key: &str| section.number(key).ok_or_else(|| format!("{pv} has no {key}"));
+        let start = number("pe_start").map(|start| start.saturating_mul(SECTOR));
         let known = Known {
-            place: physical.iter().find(|volume| volume.label.id == id).map(|volume| volume.place),
-            start: number(section, pv, "pe_start")?.saturating_mul(SECTOR),
-            extents: number(section, pv, "pe_count")?,
+            place: here.next().map(|volume| volume.place),
+            room: start.and_then(|start| Ok((start, number("pe_count")?))),
             device: section.text("device").unwrap_or(""),
         };
         all.insert(pv, known);
     }
     let logical = || vg.section("logical_volumes").into_iter().flat_map(Section::sections);
-    let snapshots = Snapshots::of(logical().map(|(_, section)| section));
+    let snapshots = Snapshots::of(logical());
     let mut volumes = Vec::new();
     for (lv, section) in logical() {
-        let (extents, runs) =
-            runs(section, extent_size, &all).map_err(|what| bad(format!("{lv}: {what}")))?;
+        let (len, mut runs) = runs(section, extent_size, &all);
+        if lv.len() > MOST_NAME {
+            runs = Err(format!("its metadata are damaged: a name of {} bytes", lv.len()));
+        }
         volumes.push(LogicalVolume {
-            name: lv.to_owned(),
-            len: extents.saturating_mul(extent_size),
-            // A snapshot is its user's, though its own status has it as a part of the pair.
-            visible: section.list("status").contains(&Value::Text("VISIBLE"))
-                || snapshots.stores.contains(lv),
+            name: lv.chars().take(MOST_NAME).collect(),
+            len,
+            visible: snapshots.is_visible(lv, section),
             runs: snapshots.of_volume(lv).map_or(runs, Err),
         });
     }
     let id = undashed(vg.text("id").unwrap_or(""));
     let seqno = vg.number("seqno").unwrap_or(0);
-    Ok(Some(Group { name: name.to_owned(), id, seqno, extent_size, volumes }))
+    let partitions = partitions.into_iter().collect();
+    Ok(Some(Group { name: name.to_owned(), partitions, id, seqno, extent_size, volumes }))
 }
 
-fn undashed(id: &str) -> String {
+pub(super) fn undashed(id: &str) -> String {
     id.replace('-', "")
 }
 
+fn has_visible(volume: &Section<'_>) -> bool {
+    volume.list("status").contains(&Value::Text("VISIBLE"))
+}
+
 /// Volumes that are not what their own segments say.
+#[derive(Default)]
 struct Snapshots<'a> {
+    /// That say of others that they are snapshots, and are none themselves.
+    pairs: BTreeSet<&'a str>,
     /// With what has changed since in an origin.
     stores: BTreeSet<&'a str>,
+    /// Of those, what is being merged into an origin that is its user's.
+    hidden: BTreeSet<&'a str>,
     /// Of origins that are being made what a snapshot was.
     merging: BTreeSet<&'a str>,
 }
 
 impl<'a> Snapshots<'a> {
-    fn of<'s>(volumes: impl Iterator<Item = &'s Section<'a>>) -> Snapshots<'a>
+    fn of<'s>(volumes: impl Iterator<Item = (&'a str, &'s Section<'a>)> + Clone) -> Snapshots<'a>
     where
         'a: 's,
     {
-        let (mut stores, mut merging) = (BTreeSet::new(), BTreeSet::new());
-        let segments = volumes.flat_map(Section::sections).map(|(_, segment)| segment);
-        for segment in segments.filter(|segment| segment.text("type") == Some("snapshot")) {
-            stores.extend(segment.text("cow_store"));
+        let visible = volumes.clone().filter(|(_, volume)| has_visible(volume)).map(|(name, _)| name);
+        let visible: BTreeSet<&str> = visible.collect();
+        let mut all = Snapshots::default();
+        let segments = volumes.flat_map(|(name, volume)| volume.sections().map(move |(_, of)| (name, of)));
+        for (name, segment) in segments.filter(|(_, segment)| segment.text("type") == Some("snapshot")) {
+            all.pairs.insert(name);
+            all.stores.extend(segment.text("cow_store"));
             if let Some(store) = segment.text("merging_store") {
-                stores.insert(store);
-                merging.extend(segment.text("origin"));
+                all.stores.insert(store);
+                let origin = segment.text("origin");
+                all.merging.extend(origin);
+                all.hidden.extend(origin.filter(|origin| visible.contains(origin)).map(|_| store));
             }
         }
-        Snapshots { stores, merging }
+        all
+    }
+
+    /// As `lv_is_visible` of LVM2 (`lib/metadata/lv_manip.c`): a snapshot is its user's, though its own
+    /// status has it as a part of the pair, and of an origin that is nobody's, also while it is merged.
+    fn is_visible(&self, name: &str, volume: &Section<'_>) -> bool {
+        match self.stores.contains(name) {
+            true => !self.hidden.contains(name),
+            false => has_visible(volume) && !self.pairs.contains(name),
+        }
     }
 
     fn of_volume(&self, name: &str) -> Option<String> {
@@ -105,13 +136,25 @@ impl<'a> Snapshots<'a> {
     }
 }
 
-/// A volume's extents, and where its bytes lie or why they are not read. An error is of metadata that
-/// contradicts itself.
+/// A volume's bytes, and where they lie or why they are not read.
 fn runs(
     volume: &Section<'_>,
     extent_size: u64,
     all: &BTreeMap<&str, Known<'_>>,
-) -> Result<(u64, Result<Vec<LinearRun>, String>), String> {
+) -> (u64, Result<Vec<LinearRun>, String>) {
+    let counts = volume.sections().filter_map(|(_, segment)| segment.number("extent_count"));
+    let extents = counts.fold(0u64, u64::saturating_add);
+    let runs = match segments(volume) {
+        Ok(segments) if segments.is_empty() || extents == 0 => Err("it has no extents".to_owned()),
+        Ok(_) if extents.checked_mul(extent_size).is_none() => Err("too many extents".to_owned()),
+        Ok(segments) => joined(segments, extent_size, all),
+        Err(what) => Err(format!("its metadata are damaged: {what}")),
+    };
+    (extents.saturating_mul(extent_size), runs)
+}
+
+/// A volume's segments in their order, each with its extents; else in what they contradict themselves.
+fn segments<'s, 'a>(volume: &'s Section<'a>) -> Result<Vec<(u64, &'s Section<'a>)>, String> {
     let mut segments = Vec::new();
     for (name, segment) in volume.sections() {
         let number = |key: &str| segment.number(key).ok_or_else(|| format!("{name} has no {key}"));
@@ -121,28 +164,33 @@ fn runs(
     if volume.number("segment_count") != u64::try_from(segments.len()).ok() {
         return Err(format!("{} segments, and segment_count says otherwise", segments.len()));
     }
-    let mut extents = 0u64;
-    let mut runs = Ok(Vec::<LinearRun>::new());
-    for (start, count, segment) in segments {
-        if start != extents {
-            return Err(format!("a segment begins at extent {start}, the one before ends at {extents}"));
+    let mut end = 0u64;
+    for (start, count, _) in &segments {
+        if *start != end {
+            return Err(format!("a segment begins at extent {start}, the one before ends at {end}"));
         }
-        extents = extents
-            .checked_add(count)
-            .filter(|extents| extents.checked_mul(extent_size).is_some())
-            .ok_or("too many extents")?;
-        let Ok(found) = &mut runs else { continue };
-        match run(segment, count, extent_size, all) {
-            Ok(run) => match found.last_mut() {
-                Some(last) if last.offset.saturating_add(last.len) == run.offset => {
-                    last.len = last.len.saturating_add(run.len);
-                }
-                _ => found.push(run),
-            },
-            Err(why) => runs = Err(why),
+        end = end.checked_add(*count).ok_or("too many extents")?;
+    }
+    Ok(segments.into_iter().map(|(_, count, segment)| (count, segment)).collect())
+}
+
+/// Where segments lie, adjacent ones as one.
+fn joined(
+    segments: Vec<(u64, &Section<'_>)>,
+    extent_size: u64,
+    all: &BTreeMap<&str, Known<'_>>,
+) -> Result<Vec<LinearRun>, String> {
+    let mut found = Vec::<LinearRun>::new();
+    for (count, segment) in segments {
+        let run = run(segment, count, extent_size, all)?;
+        match found.last_mut() {
+            Some(last) if last.offset.saturating_add(last.len) == run.offset => {
+                last.len = last.len.saturating_add(run.len);
+            }
+            _ => found.push(run),
         }
     }
-    Ok((extents, runs))
+    Ok(found)
 }
 
 /// Where a segment of so many extents lies; else why it is not read.
@@ -170,11 +218,12 @@ fn run(
             known.device
         ));
     };
-    let within = first.checked_add(count).is_some_and(|end| end <= known.extents);
-    let offset = first.checked_mul(extent_size).and_then(|bytes| bytes.checked_add(known.start));
+    let (pe_start, extents) = known.room.clone()?;
+    let within = first.checked_add(count).is_some_and(|end| end <= extents);
+    let offset = first.checked_mul(extent_size).and_then(|bytes| bytes.checked_add(pe_start));
     let len = count.checked_mul(extent_size);
     let (Some(offset), Some(len), true) = (offset, len, within) else {
-        return Err(format!("{count} extents from {first} on are not within the {} of {on}", known.extents));
+        return Err(format!("{count} extents from {first} on are not within the {extents} of {on}"));
     };
     if offset.checked_add(len).is_none_or(|end| end > place.len) {
         let has = place.len;

@@ -22,6 +22,8 @@ const MOST_AREAS: usize = 2;
 pub(super) struct Label {
     /// Its identifier, without dashes.
     pub(super) id: String,
+    /// Bytes of the volume.
+    pub(super) size: u64,
     /// Metadata areas: the first byte in the volume, and bytes.
     pub(super) areas: Vec<(u64, u64)>,
 }
@@ -33,8 +35,10 @@ fn checksum(parts: &[&[u8]]) -> u32 {
     !crc.finalize()
 }
 
-/// The label of a physical volume; `None` where it is none.
+/// The label of a physical volume; `None` where it is none. As LVM, it passes over a damaged one where there
+/// is another.
 pub(super) async fn label<S: Source>(source: &S, place: Place) -> Result<Option<Label>, Error> {
+    let mut damaged = Ok(None);
     for nr in 0..LABEL_SECTORS {
         let within = nr.saturating_mul(SECTOR);
         if within.saturating_add(SECTOR) > place.len {
@@ -45,23 +49,31 @@ pub(super) async fn label<S: Source>(source: &S, place: Place) -> Result<Option<
         if sector.get(..8) != Some(b"LABELONE") || sector.get(24..32) != Some(b"LVM2 001") {
             continue;
         }
-        if le64(&sector, 8) != Some(nr) {
-            return Err(corrupt("LVM label: it lies elsewhere than it says".into(), at));
+        match label_of(&sector, nr) {
+            Ok(label) => return Ok(Some(label)),
+            Err(what) => damaged = damaged.and(Err(corrupt(format!("LVM label: {what}"), at))),
         }
-        if le32(&sector, 16) != Some(checksum(&[sector.get(20..).unwrap_or(&[])])) {
-            return Err(corrupt("LVM label: its checksum does not match".into(), at));
-        }
-        let header = le32(&sector, 20).and_then(|from| sector.get(usize::try_from(from).ok()?..));
-        let label = header.and_then(header_of);
-        return label.map(Some).ok_or_else(|| corrupt("LVM label: a header that is cut short".into(), at));
     }
-    Ok(None)
+    damaged
+}
+
+/// What the label in a sector says; else what is wrong.
+fn label_of(sector: &[u8], nr: u64) -> Result<Label, &'static str> {
+    if le64(sector, 8) != Some(nr) {
+        return Err("it lies elsewhere than it says");
+    }
+    if le32(sector, 16) != Some(checksum(&[sector.get(20..).unwrap_or(&[])])) {
+        return Err("its checksum does not match");
+    }
+    let header = le32(sector, 20).and_then(|from| sector.get(usize::try_from(from).ok()?..));
+    header.and_then(header_of).ok_or("a header that is cut short")
 }
 
 /// The header within its sector: identifier, size, then data areas and metadata areas, each list ended by
 /// zeros.
 fn header_of(bytes: &[u8]) -> Option<Label> {
     let id = std::str::from_utf8(bytes.get(..32)?).ok()?.to_owned();
+    let size = le64(bytes, 32)?;
     let (words, _) = bytes.get(40..)?.as_chunks::<16>();
     let mut words = words.iter().map(|words| (le64(words, 0).unwrap_or(0), le64(words, 8).unwrap_or(0)));
     words.by_ref().find(|(offset, _)| *offset == 0)?;
@@ -73,7 +85,7 @@ fn header_of(bytes: &[u8]) -> Option<Label> {
         }
     }
     areas.truncate(MOST_AREAS);
-    Some(Label { id, areas })
+    Some(Label { id, size, areas })
 }
 
 /// The text of a metadata area: where it lies and what it is; `None` where the area has none, or is marked as

@@ -1,10 +1,9 @@
 //! Volume groups of LVM2: which logical volumes there are, and where their bytes lie.
 //!
 //! The source is a whole drive, which is a physical volume or has partitions that are, also as members of a
-//! RAID 1. What is read are labels
-//! and the text of the groups' metadata; every number in it is checked, and a volume that is made otherwise
-//! than of runs of this drive's bytes (thin, RAID, mirrors, snapshots, on another drive) is there with the
-//! reason why it is not read.
+//! RAID 1. What is read are labels and the text of the groups' metadata; every number in it is checked. What
+//! is damaged is said and hides nothing else; a volume that is made otherwise than of runs of this drive's
+//! bytes (thin, RAID, mirrors, snapshots, on another drive) is there with the reason why it is not read.
 
 #![deny(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)]
 
@@ -13,17 +12,29 @@ mod label;
 mod text;
 
 use crate::partition::partitions;
-use crate::raid::{Member, member};
+use crate::raid::{Member, behind, member};
 use crate::{Error, Source};
 
 /// Partitions that are looked at.
 const MOST_PARTITIONS: usize = 128;
+
+/// What LVM has on a drive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Groups {
+    /// The volume groups that could be read, by name. Two may have the same one.
+    pub groups: Vec<Group>,
+    /// What a user should know beside them: which labels and copies of groups' metadata are damaged, and
+    /// where members of an array may be older than others.
+    pub warnings: Vec<String>,
+}
 
 /// A volume group, as the newest of its metadata on the drive has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// Its name.
     pub name: String,
+    /// Numbers of the partitions that are physical volumes of it; 0: the whole drive is.
+    pub partitions: Vec<u32>,
     /// Its identifier, without dashes.
     pub id: String,
     /// How often it was changed: of several copies of its metadata the highest counts.
@@ -41,7 +52,7 @@ pub struct LogicalVolume {
     pub name: String,
     /// Bytes.
     pub len: u64,
-    /// Whether it is its user's, and no part of another.
+    /// Whether it is its user's, and no part of another, as lvs has it.
     pub visible: bool,
     /// Where its bytes lie, in their order and without gaps; else why it is not read.
     pub runs: Result<Vec<LinearRun>, String>,
@@ -63,23 +74,41 @@ struct Place {
     len: u64,
 }
 
+impl Group {
+    /// Its identifier, as LVM's programs write it.
+    pub fn uuid(&self) -> String {
+        let mut uuid = String::new();
+        for (nr, char) in self.id.chars().enumerate() {
+            if matches!(nr, 6 | 10 | 14 | 18 | 22 | 26) {
+                uuid.push('-');
+            }
+            uuid.push(char);
+        }
+        uuid
+    }
+
+    /// Whether this is meant by a word: its name, or its identifier with dashes or without.
+    pub fn is_called(&self, word: &str) -> bool {
+        self.name == word || self.id == group::undashed(word)
+    }
+}
+
 /// A physical volume that was found.
 #[derive(Clone, Debug)]
 struct Physical {
+    /// Of the partition; 0: the whole drive.
+    number: u32,
     place: Place,
     label: label::Label,
 }
 
-/// The volume groups of a drive, by name; none where it has no physical volume, or only such as are in no
-/// group.
+/// The volume groups of a drive; none where it has no physical volume, or only such as are in no group.
 ///
 /// # Errors
-/// [`Error::Corrupt`] where a label contradicts itself, or no copy of a group's metadata is whole;
-/// [`Error::Read`].
-pub async fn groups<S: Source>(source: &S) -> Result<Vec<Group>, Error> {
-    let physical = physical(source).await?;
-    let mut found: Vec<Group> = Vec::new();
-    let mut damaged = None;
+/// [`Error::Corrupt`] where the drive's table of partitions contradicts itself; [`Error::Read`].
+pub async fn groups<S: Source>(source: &S) -> Result<Groups, Error> {
+    let mut found = Groups::default();
+    let physical = physical(source, &mut found.warnings).await?;
     for volume in &physical {
         for area in &volume.label.areas {
             let read = match label::text(source, volume.place, *area).await {
@@ -87,19 +116,24 @@ pub async fn groups<S: Source>(source: &S) -> Result<Vec<Group>, Error> {
                 Ok(None) => Ok(None),
                 Err(error) => Err(error),
             };
-            match read {
-                Ok(Some(group)) => keep(&mut found, group),
-                Ok(None) => {}
-                Err(error @ Error::Corrupt { .. }) => damaged = damaged.or(Some(error)),
-                Err(error) => return Err(error),
+            if let Some(group) = undamaged(read, &mut found.warnings)? {
+                keep(&mut found.groups, group);
             }
         }
     }
-    if let Some(error) = damaged.filter(|_| found.is_empty()) {
-        return Err(error);
-    }
-    found.sort_by(|a, b| a.name.cmp(&b.name));
+    found.groups.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
     Ok(found)
+}
+
+/// What is damaged is noted, and nothing for the rest.
+fn undamaged<T>(read: Result<Option<T>, Error>, warnings: &mut Vec<String>) -> Result<Option<T>, Error> {
+    match read {
+        Err(error @ Error::Corrupt { .. }) => {
+            warnings.push(error.to_string());
+            Ok(None)
+        }
+        read => read,
+    }
 }
 
 /// Of several copies of a group's metadata the newest.
@@ -111,30 +145,51 @@ fn keep(found: &mut Vec<Group>, group: Group) {
     }
 }
 
-/// The physical volumes of a drive: itself, or partitions of it.
-async fn physical<S: Source>(source: &S) -> Result<Vec<Physical>, Error> {
-    let whole = Place { offset: 0, len: source.len() };
-    if let Some(found) = physical_at(source, whole).await? {
-        return Ok(vec![found]);
-    }
+/// The physical volumes of a drive: itself, or partitions of it. As LVM's own filter has it, the label of a
+/// drive with partitions is from before it had them.
+async fn physical<S: Source>(source: &S, warnings: &mut Vec<String>) -> Result<Vec<Physical>, Error> {
+    let table = partitions(source).await;
     let mut found = Vec::new();
-    for partition in partitions(source).await?.iter().take(MOST_PARTITIONS) {
+    if !table.as_ref().is_ok_and(|table| !table.is_empty()) {
+        let whole = Place { offset: 0, len: source.len() };
+        found.extend(undamaged(physical_at(source, 0, whole, warnings).await, warnings)?);
+        match table {
+            Err(error @ Error::Corrupt { .. }) if !found.is_empty() => warnings.push(error.to_string()),
+            table => drop(table?),
+        }
+        return Ok(found);
+    }
+    for partition in table?.iter().take(MOST_PARTITIONS) {
         let place = Place { offset: partition.offset, len: partition.len };
-        found.extend(physical_at(source, place).await?);
+        found.extend(undamaged(physical_at(source, partition.number, place, warnings).await, warnings)?);
     }
     Ok(found)
 }
 
 /// The physical volume at a place, or in the array of which that is a member.
-async fn physical_at<S: Source>(source: &S, place: Place) -> Result<Option<Physical>, Error> {
-    if let Some(label) = label::label(source, place).await? {
-        return Ok(Some(Physical { place, label }));
-    }
-    let place = match member(source, place.offset, place.len).await {
-        Ok(Some(Member { offset, len })) => Place { offset, len },
-        // What another array holds is not known here.
-        Ok(None) | Err(Error::Unsupported(_) | Error::Corrupt { .. }) => return Ok(None),
-        Err(error) => return Err(error),
+async fn physical_at<S: Source>(
+    source: &S,
+    number: u32,
+    place: Place,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Physical>, Error> {
+    let Place { offset, len } = place;
+    let (found, standing) = match label::label(source, place).await? {
+        Some(label) => {
+            let standing = behind(source, offset, len, label.size).await?;
+            (Some(Physical { number, place, label }), standing)
+        }
+        None => match member(source, offset, len).await {
+            Ok(Some(Member { offset, len, standing })) => {
+                let place = Place { offset, len };
+                let label = label::label(source, place).await?;
+                (label.map(|label| Physical { number, place, label }), Some(standing))
+            }
+            // What another array holds is not known here.
+            Ok(None) | Err(Error::Unsupported(_) | Error::Corrupt { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        },
     };
-    Ok(label::label(source, place).await?.map(|label| Physical { place, label }))
+    warnings.extend(standing.filter(|_| found.is_some()).and_then(|standing| standing.unsure));
+    Ok(found)
 }

@@ -55,7 +55,7 @@ impl<'a> Section<'a> {
     }
 
     /// The sections in it, by name.
-    pub(super) fn sections(&self) -> impl Iterator<Item = (&'a str, &Section<'a>)> {
+    pub(super) fn sections(&self) -> impl Iterator<Item = (&'a str, &Section<'a>)> + Clone {
         self.0.iter().filter_map(|(name, value)| match value {
             Value::Section(section) => Some((*name, section)),
             _ => None,

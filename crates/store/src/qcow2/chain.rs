@@ -36,7 +36,8 @@ impl Layer {
         Ok(Layer { size: header.size, header: Some(header), part })
     }
 
-    /// As the format says that the overlay's header names; by the file's beginning where it names none.
+    /// As the format says that the overlay's header names; by the file's beginning where it names none, which
+    /// says nothing of files below it.
     fn of_format(part: Part, format: Option<&[u8]>) -> io::Result<Layer> {
         match format {
             Some(b"raw") => Ok(Layer::raw(part)),
@@ -45,10 +46,38 @@ impl Layer {
                 let name = OsStr::from_bytes(other);
                 Err(part.wrong(format_args!("of format {name:?}; raw and qcow2 are read")))
             }
-            None if begins(&part)? => Layer::qcow2(part, None),
+            None if begins(&part)? => Layer::qcow2(part, None)?.if_believed(|_| {
+                "the image above it names no format of it (qemu-img rebase -u -F)".to_owned()
+            }),
             None => Ok(Layer::raw(part)),
         }
     }
+
+    /// An image that was found by its first bytes alone. A guest may have written those to a raw disk, so the
+    /// name of a backing file is believed where the file's own name says what it is.
+    /// Else `why` says what to do.
+    fn if_believed(self, why: impl FnOnce(&Path) -> String) -> io::Result<Layer> {
+        let path = self.part.path();
+        match self.header {
+            Some(Header { backing: Some(_), .. }) if !is_named(path) => {
+                let begins =
+                    "it begins as a qcow2 image with a backing file, which a guest can write to a raw disk";
+                let why = format!("{}: {begins}: {}", path.display(), why(path));
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+            }
+            _ => Ok(self),
+        }
+    }
+}
+
+/// Whether a file's name says that it is an image, maybe a compressed one.
+fn is_named(path: &Path) -> bool {
+    let ends = |path: &Path, endings: &[&str]| {
+        let ending = path.extension();
+        ending.is_some_and(|ending| endings.iter().any(|known| ending.eq_ignore_ascii_case(known)))
+    };
+    let inner = path.file_stem().map(Path::new).filter(|_| ends(path, &["gz", "zst"]));
+    ends(inner.unwrap_or(path), &["qcow2", "qcow"])
 }
 
 /// Whether a file begins as a qcow2 image does.
@@ -60,9 +89,20 @@ pub(super) fn begins(part: &Part) -> io::Result<bool> {
 
 /// The files of an image from the uppermost down, each opened as `options` say, but only to be read.
 pub(super) fn chain(top: File, snapshot: Option<&OsStr>, options: FileOptions) -> io::Result<Vec<Layer>> {
-    let part = Part::over(top)?;
-    let mut seen = vec![part.identity()?];
-    let mut layers = vec![Layer::qcow2(part, snapshot)?];
+    below_it(Layer::qcow2(Part::over(top)?, snapshot)?, options)
+}
+
+/// The same of an image that was found by its first bytes.
+pub(super) fn chain_found(top: File, options: FileOptions) -> io::Result<Vec<Layer>> {
+    let top = Layer::qcow2(Part::over(top)?, None)?.if_believed(|path| {
+        format!("qcow2:{0} reads it as an image, file:{0} as a raw disk", path.display())
+    })?;
+    below_it(top, options)
+}
+
+fn below_it(top: Layer, options: FileOptions) -> io::Result<Vec<Layer>> {
+    let mut seen = vec![top.part.identity()?];
+    let mut layers = vec![top];
     while let Some(Layer { part, header: Some(Header { backing: Some(backing), .. }), .. }) = layers.last() {
         if layers.len() == MOST_LAYERS {
             return Err(part.wrong(format_args!("it has a backing file: more than {MOST_LAYERS} in a row")));
@@ -111,6 +151,23 @@ fn place(overlay: &Path, name: &[u8]) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_images() {
+        for (name, is) in [
+            ("a/disk.qcow2", true),
+            ("disk.QCOW2", true),
+            ("disk.qcow2.gz", true),
+            ("disk.qcow.zst", true),
+            ("disk.gz", false),
+            ("disk.qcow2.img", false),
+            ("qcow2", false),
+            ("a.qcow2/disk.img", false),
+            ("/dev/vg/guest", false),
+        ] {
+            assert_eq!(is_named(Path::new(name)), is, "{name}");
+        }
+    }
 
     #[test]
     fn names_of_backing_files() {

@@ -48,23 +48,36 @@ impl Qcow2 {
     /// file, and the one that has it for its backing file.
     pub fn open(path: impl AsRef<Path>, snapshot: Option<&OsStr>, options: FileOptions) -> io::Result<Qcow2> {
         let file = File::open(path, part::to_read(options))?;
-        Qcow2::over(file, snapshot, options)
+        let block_size = file.block_size();
+        Qcow2::over(chain::chain(file, snapshot, options)?, block_size)
     }
 
-    /// The image in an open file; see [`Qcow2::open`].
+    /// The image that an open file is by its first bytes; `None`: it begins otherwise.
+    ///
+    /// A guest can write those to a raw disk, whose owner then sees what the guest says: this is for what is
+    /// read by a user in his own name. So that other files of this machine stay out of it, a backing file is
+    /// refused unless the file's own name ends in `.qcow2` or `.qcow`, maybe before `.gz` or `.zst`; so it is
+    /// of a backing file that was found so.
     ///
     /// # Errors
-    /// As [`Qcow2::open`].
-    pub fn over(file: File, snapshot: Option<&OsStr>, options: FileOptions) -> io::Result<Qcow2> {
-        let (path, block_size) = (file.path().to_owned(), file.block_size());
-        let layers: Arc<[Layer]> = chain::chain(file, snapshot, options)?.into();
+    /// As [`Qcow2::open`], and `PermissionDenied` for such a backing file.
+    pub fn found_in(file: &File, options: FileOptions) -> io::Result<Option<Qcow2>> {
+        let mut first = [0; header::MAGIC.len()];
+        match file.inner.file.read_exact_at(&mut first, 0).is_ok() && first == header::MAGIC {
+            true => Qcow2::over(chain::chain_found(file.clone(), options)?, file.block_size()).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    fn over(layers: Vec<Layer>, block_size: u32) -> io::Result<Qcow2> {
         let size = layers.first().map_or(0, |top| top.size);
         let capacity = size - size % u64::from(block_size);
         if capacity == 0 {
-            let why = format!("{}: the disk has {size} bytes: not one block", path.display());
+            let path = layers.first().map_or(Path::new(""), |top| top.part.path()).display();
+            let why = format!("{path}: the disk has {size} bytes: not one block");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        Ok(Qcow2 { layers, capacity, block_size })
+        Ok(Qcow2 { layers: layers.into(), capacity, block_size })
     }
 
     /// Reads it.
@@ -75,14 +88,6 @@ impl Qcow2 {
     /// The uppermost file.
     pub(crate) fn path(&self) -> &Path {
         self.layers.first().map_or(Path::new(""), |top| top.part.path())
-    }
-
-    /// Whether an open file begins as such an image does. A guest can write that to a raw disk, whose owner
-    /// then sees what the guest says, other files of this machine as backing files among it: ask it of what
-    /// is read by a user in his own name.
-    pub fn is_in(file: &File) -> bool {
-        let mut first = [0; header::MAGIC.len()];
-        file.inner.file.read_exact_at(&mut first, 0).is_ok() && first == header::MAGIC
     }
 }
 
