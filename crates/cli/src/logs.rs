@@ -87,3 +87,19 @@ impl Logs {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_lines_are_kept_and_no_more() {
+        for nth in 0..3 * LINES {
+            let line = format!("line {nth} {}\n", "\u{e9}".repeat(LONGEST));
+            assert_eq!(Kept.write(line.as_bytes()).unwrap(), line.len());
+        }
+        let recent = recent();
+        assert!(recent.len() == LINES && recent[0].starts_with("line 191 "), "{recent:?}");
+        assert!(recent.iter().all(|line| line.len() <= LONGEST + 3));
+    }
+}

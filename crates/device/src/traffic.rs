@@ -1,7 +1,7 @@
 //! What hosts asked of a subsystem's namespaces, and how long it took.
 //!
-//! Each reactor counts on cache lines of its own, one [`Meter`] for each namespace that it has a way into; who
-//! wants to know adds them up. What a reactor has counted stays when its host goes.
+//! Each reactor counts on cache lines of its own, one [`Meter`] for each namespace that it has a way into;
+//! who wants to know adds them up. What a reactor has counted stays when its host goes.
 
 use std::array;
 use std::collections::{BTreeMap, VecDeque};

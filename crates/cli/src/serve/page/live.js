@@ -53,9 +53,12 @@
     for (const [minutes, anchor, text] of [[60, 'start', '1 h ago'], [30, 'middle', '30 min'], [0, 'end', 'now']])
       make('text', { x: x(end - minutes * 60), y: H - 6, 'text-anchor': anchor }, text);
     for (const name of names) {
-      const points = past.flatMap((point) => point.operations.filter((o) => o.operation === name).map((o) => [x(point.at), y(of(o))]));
-      make('polyline', { class: name, points: points.map((p) => p.join(',')).join(' ') });
-      if (points.length < 60) for (const [cx, cy] of points) make('circle', { class: `${name} points`, cx, cy, r: 2 });
+      const points = past.flatMap((point) => point.operations.filter((o) => o.operation === name).map((o) => [point.at, x(point.at), y(of(o))]));
+      // A line goes no further than to where nothing was asked.
+      const pieces = [];
+      points.forEach((point, n) => n && point[0] - points[n - 1][0] < 15 ? pieces.at(-1).push(point) : pieces.push([point]));
+      for (const piece of pieces) make('polyline', { class: name, points: piece.map(([, px, py]) => `${px},${py}`).join(' ') });
+      for (const [, cx, cy] of points) make('circle', { class: `${name} points`, cx, cy, r: 1.5 });
     }
     svg.closest('figure').querySelector('.legend').replaceChildren(...names.map((name) => {
       const item = document.createElement('li'), line = document.createElement('i');
