@@ -76,6 +76,9 @@ for family in text_string_to_metric_families(sys.stdin.read()):
 json.dump(samples, sys.stdout)
 ";
 
+/// The system's own: its packages bring what is read with.
+const PYTHON: &str = "/usr/bin/python3";
+
 /// A program that is given a text.
 fn given(mut program: Program, text: &str) -> Ran {
     let mut child =
@@ -90,21 +93,22 @@ fn given(mut program: Program, text: &str) -> Ran {
 
 /// Whether the readers are there.
 fn readers(test: &str) -> bool {
-    if !needs::tools(test, &["python3", "promtool"]) {
+    if !needs::tools(test, &["promtool"]) {
         return false;
     }
-    let there = Program::new("python3").args(["-c", "import prometheus_client"]).output().unwrap();
-    if !there.status.success() {
+    let import = Program::new(PYTHON).args(["-c", "import prometheus_client"]).output();
+    let there = import.is_ok_and(|import| import.status.success());
+    if !there {
         needs::left_out(test, "no prometheus_client for Python");
     }
-    there.status.success()
+    there
 }
 
 /// Samples by name and labels.
 type Samples = BTreeMap<(String, BTreeMap<String, String>), f64>;
 
 fn samples(address: &str) -> Samples {
-    let mut reader = Program::new("python3");
+    let mut reader = Program::new(PYTHON);
     reader.args(["-c", READER]);
     let ran = given(reader, &get(address, "/metrics"));
     let list: Vec<(String, BTreeMap<String, String>, f64)> =
