@@ -15,7 +15,7 @@ install -m 755 "$built"/libnearside.so "$dest/lib/libnearside.so"
 sed -e "s|@PREFIX@|$2|" -e "s|@VERSION@|$version|" crates/fsrlib-c/nearside.pc.in > "$dest/lib/pkgconfig/nearside.pc"
 install -d "$dest/lib/systemd/system" "$dest/share/doc/nearside"
 sed -e "s|@PREFIX@|$2|" scripts/nearside.service.in > "$dest/lib/systemd/system/nearside.service"
-install -m 644 docs/SERVE.md docs/serve.example.toml docs/serve.schema.json "$dest/share/doc/nearside"
+install -m 644 docs/SERVE.md docs/serve.example.toml docs/serve.schema.json docs/grafana.dashboard.json "$dest/share/doc/nearside"
 install -d "$dest/share/bash-completion/completions" "$dest/share/zsh/site-functions" \
     "$dest/share/fish/vendor_completions.d" "$dest/share/man/man1"
 "$built"/nearside completions bash > "$dest/share/bash-completion/completions/nearside"

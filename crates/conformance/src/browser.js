@@ -96,6 +96,11 @@ window.owed = (() => {
       ink: charts()[0] ? getComputedStyle(charts()[0].querySelector('.xtitle')).fill : getComputedStyle(document.body).color,
     };
   };
+  // Its words, once it has filled itself.
+  const text = async () => {
+    while (document.querySelector('.live') && document.documentElement.dataset.filled !== 'true') await pause(10);
+    return document.body.innerText;
+  };
   const count = () => ({ pictures: document.querySelectorAll('figure').length, tables: document.querySelectorAll('.wide table').length });
-  return { layout, drawn, data, target, state, count };
+  return { layout, drawn, data, target, state, text, count };
 })();

@@ -39,17 +39,31 @@ pub struct Shown {
 /// left out by name).
 /// Panics with what is wrong with the page.
 pub fn shows(test: &str, html: &str, folder: &Path) -> Option<Shown> {
+    let page = folder.join("page.html");
+    std::fs::write(&page, html).unwrap();
+    shows_at(test, &format!("file://{}", page.display()), folder, &[])
+}
+
+/// The same of a page at an address, which may ask the server that it is of. One that fills itself says when
+/// it is `filled`; then it has these words. What the browser needs lies in the folder.
+/// Panics with what is wrong with the page.
+pub fn shows_at(test: &str, page: &str, folder: &Path, words: &[&str]) -> Option<Shown> {
     if !needs::tools(test, &[PROGRAM]) {
         return None;
     }
-    let page = folder.join("page.html");
-    std::fs::write(&page, html).unwrap();
     let mut browser = Browser::start(folder);
+    if page.starts_with("http:") {
+        browser.own = page.to_owned();
+    }
     let name: String = test.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
     let mut shown = Vec::new();
     // The dark first: the switch is pressed later, and the page remembers that.
     for (width, scheme) in [(1300, "dark")].into_iter().chain(WIDTHS.map(|width| (width, "light"))) {
-        browser.open(&page, width, scheme);
+        browser.open(page, width, scheme);
+        let text = browser.ask("text", "");
+        for word in words {
+            assert!(text.as_str().unwrap().contains(word), "{word:?} is not in {text}");
+        }
         for what in ["layout", "drawn"] {
             none_found(&browser.ask(what, ""), &format!("{what} at {width} pixels, {scheme}"));
         }
@@ -135,6 +149,8 @@ struct Browser {
     /// What the page wrote to its console, and what it would have loaded.
     complaints: Vec<String>,
     loaded: bool,
+    /// The server that the page is of.
+    own: String,
 }
 
 impl Drop for Browser {
@@ -170,7 +186,8 @@ impl Browser {
             }
         });
         let complaints = Vec::new();
-        let mut browser = Browser { child, to, from, session: None, calls: 0, complaints, loaded: false };
+        let (loaded, own) = (false, "about:".to_owned());
+        let mut browser = Browser { child, to, from, session: None, calls: 0, complaints, loaded, own };
         let target = browser.call("Target.createTarget", &json!({ "url": "about:blank" }));
         let attach = json!({ "targetId": target["targetId"], "flatten": true });
         let session = browser.call("Target.attachToTarget", &attach);
@@ -213,7 +230,8 @@ impl Browser {
             "Log.entryAdded" if params["entry"]["level"] == "error" => Some(params["entry"].to_string()),
             "Network.requestWillBeSent" => {
                 let url = params["request"]["url"].as_str().unwrap_or_default();
-                let own = ["file:", "data:", "blob:", "about:"].iter().any(|own| url.starts_with(own));
+                let own =
+                    ["file:", "data:", "blob:", "about:", &self.own].iter().any(|own| url.starts_with(own));
                 (!own).then(|| format!("it loads {url}"))
             }
             "Page.loadEventFired" => {
@@ -227,13 +245,13 @@ impl Browser {
     }
 
     /// Shows a page at a width.
-    fn open(&mut self, page: &Path, width: u32, scheme: &str) {
+    fn open(&mut self, page: &str, width: u32, scheme: &str) {
         let size = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", &size);
         let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
         self.call("Emulation.setEmulatedMedia", &features);
         self.loaded = false;
-        self.call("Page.navigate", &json!({ "url": format!("file://{}", page.display()) }));
+        self.call("Page.navigate", &json!({ "url": page }));
         while !self.loaded {
             self.next("the page");
         }

@@ -11,6 +11,7 @@ use crate::firmware::{Firmware, Seat, Worker};
 use crate::io::Limits;
 use crate::namespace::{Access, Namespace};
 use crate::shared::ControllerShared;
+use crate::traffic::OpenMeter;
 
 /// A reactor's way into a namespace.
 pub(crate) struct Attached<S: Store, F: Firmware<S>> {
@@ -18,6 +19,7 @@ pub(crate) struct Attached<S: Store, F: Firmware<S>> {
     pub(crate) access: Access<S, F>,
     pub(crate) worker: F::Worker,
     pub(crate) limits: Limits,
+    pub(crate) meter: OpenMeter,
     /// The namespace has been removed: no new commands.
     pub(crate) removed: bool,
 }
@@ -44,6 +46,7 @@ impl<S: Store, F: Firmware<S>> Attached<S, F> {
                 read_only: namespace.read_only(),
                 fabric: config.fabric.is_some(),
             },
+            meter: shared.subsystem.ledger().open(nsid, &config.host.nqn),
             removed: false,
         })
     }

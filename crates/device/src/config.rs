@@ -126,6 +126,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Its controller's identifier.
+    pub(crate) fn number(&self) -> u16 {
+        self.fabric.as_ref().map_or(self.cntlid, |fabric| fabric.cntlid)
+    }
+
     /// Why it cannot be.
     pub(crate) fn check(&self) -> Result<(), String> {
         let bounds = [

@@ -410,14 +410,6 @@ impl<S: Store, O: Observer> Access<S, O> {
         &self.namespace
     }
 
-    #[inline]
-    fn open(&mut self) -> &mut OpenChannel<S> {
-        match &mut self.open {
-            Some(open) => open,
-            None => panic!("an access is used after its end"),
-        }
-    }
-
     /// Starts an operation; see [`Channel::submit`].
     #[inline]
     pub fn submit(&mut self, operation: Operation, data: Data<'_>, token: Token, now: Nanos) -> Submitted {
@@ -429,7 +421,7 @@ impl<S: Store, O: Observer> Access<S, O> {
             return Submitted::done(Err(StoreError::Busy), data);
         }
         let Access { namespace, open, near_data } = self;
-        let Some(open) = open else { panic!("an access is used after its end") };
+        let open = opened(open);
         let submitted = if operation == Operation::Flush && open.order.holds(token) {
             Submitted::Pending
         } else {
@@ -467,7 +459,7 @@ impl<S: Store, O: Observer> Access<S, O> {
 
     /// See [`Channel::lend`]. Nothing is lent of a namespace that hosts can write.
     pub fn lend(&mut self, offset: u64, len: usize) -> Option<LentBytes> {
-        if self.namespace.store.read_only() { self.open().channel.lend(offset, len) } else { None }
+        if self.namespace.store.read_only() { opened(&mut self.open).channel.lend(offset, len) } else { None }
     }
 
     /// See [`Channel::lapses`].
@@ -487,6 +479,14 @@ impl<S: Store, O: Observer> Access<S, O> {
         if let Some(stripes) = &self.namespace.stripes {
             stripes.abandon(operation);
         }
+    }
+}
+
+#[inline]
+fn opened<S: Store>(open: &mut Option<OpenChannel<S>>) -> &mut OpenChannel<S> {
+    match open {
+        Some(open) => open,
+        None => panic!("an access is used after its end"),
     }
 }
 

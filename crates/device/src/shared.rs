@@ -57,6 +57,11 @@ impl<S: Store, F> ControllerShared<S, F> {
         all
     }
 
+    /// Commands that its reactors have taken and not answered.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.counters.iter().map(|counters| counters.in_flight.load(Ordering::Relaxed)).sum()
+    }
+
     pub(crate) fn registers(&self) -> &Region {
         &self.function.registers
     }
@@ -129,6 +134,8 @@ pub(crate) struct Counters {
     pub(crate) bytes_written: AtomicU64,
     pub(crate) media_errors: AtomicU64,
     pub(crate) near_data: AtomicU64,
+    /// Commands taken and not answered, when its last step ended.
+    pub(crate) in_flight: AtomicU64,
 }
 
 #[inline]

@@ -13,6 +13,7 @@ use nearside_store::Store;
 
 use crate::Namespace;
 use crate::shared::{ControllerShared, Message};
+use crate::traffic::{Ledger, Traffic};
 
 /// The largest namespace identifier (NN of Identify Controller).
 pub const MAX_NSID: u32 = 1024;
@@ -33,6 +34,7 @@ pub(crate) enum Trouble {
 pub struct Subsystem<S: Store, F = ()> {
     inner: Mutex<SubsystemState<S, F>>,
     reports: Mutex<RateLimits<Trouble>>,
+    ledger: Arc<Ledger>,
 }
 
 struct SubsystemState<S: Store, F> {
@@ -56,7 +58,11 @@ impl<S: Store, F> Default for Subsystem<S, F> {
     fn default() -> Self {
         let inner =
             SubsystemState { namespaces: BTreeMap::new(), controllers: Vec::new(), pages: BTreeMap::new() };
-        Subsystem { inner: Mutex::new(inner), reports: Mutex::new(RateLimits::new(REPORT_EVERY_NS)) }
+        Subsystem {
+            inner: Mutex::new(inner),
+            reports: Mutex::new(RateLimits::new(REPORT_EVERY_NS)),
+            ledger: Arc::default(),
+        }
     }
 }
 
@@ -74,6 +80,22 @@ impl<S: Store, F> Subsystem<S, F> {
     #[cold]
     pub(crate) fn may_report(&self, trouble: Trouble, now: Nanos) -> Option<Suppressed> {
         self.reports.lock().unwrap_or_else(|e| e.into_inner()).admit(trouble, now)
+    }
+
+    pub(crate) fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    /// What hosts have asked so far, and how long it took.
+    pub fn traffic(&self) -> Traffic {
+        self.ledger.traffic()
+    }
+
+    /// Commands that each controller has taken and not answered, by its identifier.
+    pub fn in_flight(&self) -> BTreeMap<u16, u64> {
+        let controllers = self.lock().controllers.clone();
+        let there = controllers.iter().filter_map(Weak::upgrade);
+        there.map(|controller| (controller.config.number(), controller.in_flight())).collect()
     }
 
     /// Adds a namespace. Controllers that run attach to it and tell their hosts.

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use nearside_clock::Clock;
+use nearside_clock::{Clock, Nanos};
 use nearside_device::Namespace;
 use nearside_device::firmware::{Firmware, Observer, Seat};
 use nearside_dma::Memory;
@@ -20,7 +20,7 @@ use nearside_store::Store;
 use crate::executor::Executor;
 use crate::lanes::{FsrLane, LaneHandle};
 use crate::mailbox::Mailbox;
-use crate::meters::{Held, LOOKS_PER_SAMPLE, LookMeter, Meters, Slices, ViewCost};
+use crate::meters::{Held, LOOKS_PER_SAMPLE, LookMeter, Meters, Slices, Use, UseMeter, ViewCost};
 use crate::tags::Tags;
 use crate::worker::{FsrWorker, MAX_WAIT_MS, Site};
 use crate::workers::{WorkerHandle, WorkerPool};
@@ -54,6 +54,8 @@ pub struct Fsr {
     /// The namespace's lane on each thread, while there is one.
     lanes: Mutex<Vec<Weak<LaneHandle>>>,
     meters: Mutex<BTreeMap<TaskPlace, Arc<Meters>>>,
+    /// By the operation's number.
+    uses: [UseMeter; KINDS.len()],
     /// Of workers and of tasks.
     next: AtomicU64,
     /// Looks at writes that passed the monitor's filter by, and the others.
@@ -86,6 +88,7 @@ impl Fsr {
             pool: None,
             lanes: Mutex::default(),
             meters: Mutex::default(),
+            uses: Default::default(),
             next: AtomicU64::new(0),
             passed: LookMeter::default(),
             watched: LookMeter::default(),
@@ -113,6 +116,23 @@ impl Fsr {
     /// Tags under which something is kept for a host, and `result`s that wait.
     pub fn tags_kept(&self) -> usize {
         self.tags().len()
+    }
+
+    /// Commands by their operations: each operation's name, what runs, and what it took.
+    pub fn uses(&self) -> impl Iterator<Item = (&'static str, Use)> {
+        KINDS.iter().zip(&self.uses).map(|(kind, meter)| (kind.name, meter.read()))
+    }
+
+    /// A command of an operation begins.
+    pub(crate) fn begins(&self, operation: u16) -> Nanos {
+        self.uses.get(usize::from(operation)).inspect(|meter| meter.begin());
+        self.clock.now()
+    }
+
+    /// One that began then has ended.
+    pub(crate) fn ends(&self, operation: u16, begun: Nanos) {
+        let ns = self.clock.now().since(begun);
+        self.uses.get(usize::from(operation)).inspect(|meter| meter.end(ns));
     }
 
     fn meters(&self, place: TaskPlace) -> Arc<Meters> {

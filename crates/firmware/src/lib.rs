@@ -21,7 +21,7 @@ mod worker;
 mod workers;
 
 pub use fsr::{Fsr, TaskPlace};
-pub use meters::{Held, LOOKS_PER_SAMPLE, Looks, SLICE_NS, Slices, ViewCost};
+pub use meters::{Held, LOOKS_PER_SAMPLE, Looks, SLICE_NS, Slices, Use, ViewCost};
 pub use nearside_fsr::{Breakdown, Config, MonitorCounters, State, Trace, TracePart};
 pub use worker::FsrWorker;
 pub use workers::{WorkerHandle, Workers};

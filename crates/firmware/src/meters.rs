@@ -123,6 +123,51 @@ impl LookMeter {
     }
 }
 
+/// Commands of one operation: what runs, and what it took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// Those that run.
+    pub running: u64,
+    /// Those that have ended, some by being cancelled.
+    pub ended: u64,
+    /// Nanoseconds from their beginning to their end, of all that have ended.
+    pub total_ns: u64,
+}
+
+impl Use {
+    /// Both together.
+    pub fn merge(&mut self, other: Use) {
+        self.running += other.running;
+        self.ended += other.ended;
+        self.total_ns += other.total_ns;
+    }
+}
+
+/// Written by whoever begins and ends commands of one operation.
+#[derive(Debug, Default)]
+pub(crate) struct UseMeter {
+    running: AtomicU64,
+    ended: AtomicU64,
+    total_ns: AtomicU64,
+}
+
+impl UseMeter {
+    pub(crate) fn begin(&self) {
+        self.running.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn end(&self, ns: u64) {
+        self.running.fetch_sub(1, Ordering::Relaxed);
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        self.total_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> Use {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Use { running: read(&self.running), ended: read(&self.ended), total_ns: read(&self.total_ns) }
+    }
+}
+
 /// Written by whoever runs tasks, read by anybody.
 #[derive(Debug, Default)]
 #[repr(align(128))]

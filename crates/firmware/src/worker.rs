@@ -43,6 +43,9 @@ struct Running {
     whose: For,
     /// Where there are several lanes: which.
     lane: usize,
+    /// Its number.
+    operation: u16,
+    begun: Nanos,
 }
 
 /// A `result` whose task runs or whose `execute` has not come.
@@ -149,6 +152,8 @@ impl<S: Store> FsrWorker<S> {
 
     fn run(&mut self, key: u64, request: Request, room: usize, whose: For) {
         let retriever = self.namespace.observer().for_command();
+        let operation = request.operation.number();
+        let begun = self.namespace.observer().begins(operation);
         let work = Work { retriever, request, identity: self.host.identity, room };
         let mut lane = 0;
         match &mut self.site {
@@ -161,13 +166,20 @@ impl<S: Store> FsrWorker<S> {
                 }
             }
         }
-        self.running.push(Running { key, whose, lane });
+        self.running.push(Running { key, whose, lane, operation, begun });
+    }
+
+    /// What runs no more.
+    fn take(&mut self, at: usize) -> Running {
+        let running = self.running.swap_remove(at);
+        self.namespace.observer().ends(running.operation, running.begun);
+        running
     }
 
     /// Ends a task; whether there was one.
     fn stop(&mut self, which: impl Fn(&Running) -> bool) -> bool {
         let Some(at) = self.running.iter().position(which) else { return false };
-        let Running { key, lane, .. } = self.running.swap_remove(at);
+        let Running { key, lane, .. } = self.take(at);
         match &mut self.site {
             Site::Here(executor) => {
                 executor.cancel(key);
@@ -184,7 +196,7 @@ impl<S: Store> FsrWorker<S> {
     /// A task has ended; `None`: without a reply.
     fn ended(&mut self, key: u64, reply: Option<Vec<u8>>) {
         let Some(at) = self.running.iter().position(|r| r.key == key) else { return };
-        match self.running.swap_remove(at).whose {
+        match self.take(at).whose {
             For::Command(token) => {
                 let aborted = || done(Status::ABORT_REQUESTED, 0, Vec::new());
                 self.outcomes.push((token, reply.map_or_else(aborted, replied)));

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
@@ -13,9 +14,9 @@ use nearside_spec::fabrics::nqn;
 use nearside_store::{Backing, FileOptions};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use super::METRICS_PORT;
 use super::plan::{FunctionPlan, NamespacePlan, Plan, SubsystemPlan, resolve};
 use super::secrets;
+use super::{HTTP_PORT, METRICS_PORT};
 
 /// Threads that serve, or do near-data work, at most.
 const MOST_THREADS: usize = 16;
@@ -59,13 +60,21 @@ pub fn of_plan(plan: &Plan) -> Vec<String> {
     }
     let listened: Vec<_> = plan.listened().map(|(address, port)| resolve(address, port)).collect();
     let metrics = plan.metrics.as_ref().map(|address| resolve(address, METRICS_PORT));
+    let http = plan.http.as_ref().map(|address| resolve(address, HTTP_PORT));
     // Port 0 is another one each time.
-    let bound = listened.iter().chain(&metrics).flatten().filter(|address| address.port() != 0);
+    let bound = listened.iter().chain(&metrics).chain(&http).flatten().filter(|address| address.port() != 0);
     faults.once("address", bound);
     if listened.iter().all(Result::is_ok) {
         faults.note(plan.advertised());
     }
-    listened.into_iter().chain(metrics).for_each(|address| faults.note(address));
+    let beyond = |address: &&SocketAddr| !address.ip().to_canonical().is_loopback();
+    if let Some(address) = http.iter().flatten().find(beyond).filter(|_| !plan.open) {
+        faults.0.push(format!(
+            "{address} is beyond this machine, and whoever reaches it may read the page: --open or open = true says \
+             that it is meant so"
+        ));
+    }
+    listened.into_iter().chain(metrics).chain(http).for_each(|address| faults.note(address));
     faults.once("subsystem", plan.subsystem.iter().map(|subsystem| &subsystem.nqn));
     faults.once("socket", plan.sockets().map(|path| path.display().to_string()));
     plan.subsystem.iter().for_each(|subsystem| of_subsystem(subsystem, &mut faults));

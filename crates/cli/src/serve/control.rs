@@ -1,6 +1,7 @@
 //! The control socket of a server: one JSON object per line, asked and answered. `nearside status` and
 //! `nearside namespace` speak it; only the server's own user may.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -144,6 +145,9 @@ fn near_data(fsr: &Fsr) -> Value {
             "worst_slice_ns": slices.worst_ns, "slices_ns": slices.total_ns,
         })
     });
+    let commands = fsr.uses().filter(|(_, of)| of.running + of.ended > 0).map(|(operation, of)| {
+        json!({ "operation": operation, "running": of.running, "ended": of.ended, "total_ns": of.total_ns })
+    });
     let ViewCost { seen, overlay_bytes, passed, watched } = fsr.view_cost();
     let looks = |of: Looks| json!({ "timed": of.timed, "mean_ns": of.mean_ns(), "worst_ns": of.worst_ns });
     json!({
@@ -154,14 +158,26 @@ fn near_data(fsr: &Fsr) -> Value {
             "overlay_bytes": overlay_bytes, "looks_passed": looks(passed), "looks_watched": looks(watched),
         },
         "tasks": held.tasks, "reads": held.reads, "buffers": held.buffers, "tags": fsr.tags_kept(),
-        "slices": slices.collect::<Vec<_>>(),
+        "slices": slices.collect::<Vec<_>>(), "commands": commands.collect::<Vec<_>>(),
     })
 }
 
+/// Commands under way, by subsystem and controller.
+type UnderWay = BTreeMap<(String, u16), u64>;
+
+fn under_way(target: &AnyTarget) -> UnderWay {
+    let all = target.offers().into_iter().flat_map(|offer| {
+        let named = |(cntlid, count)| ((offer.nqn.clone(), cntlid), count);
+        offer.subsystem.in_flight().into_iter().map(named).collect::<Vec<_>>()
+    });
+    all.collect()
+}
+
 /// A PCIe function, and who has it.
-fn function(function: &Function) -> Value {
+fn function(function: &Function, way: &UnderWay) -> Value {
     let state = function.state();
     json!({
+        "under_way": way.get(&(function.nqn.clone(), function.cntlid)).copied().unwrap_or(0),
         "subsystem": function.nqn, "socket": function.socket.display().to_string(), "cntlid": function.cntlid,
         "doorbells": function.doorbells.to_string(), "namespaces": function.namespaces,
         "connected": state.connected, "enabled": state.enabled, "clients": state.clients,
@@ -191,8 +207,11 @@ pub fn status(seen: &Seen) -> Value {
         json!({ "nqn": offer.nqn, "serial": offer.serial, "hosts": offer.hosts,
             "namespaces": namespaces.collect::<Vec<_>>() })
     });
+    let way = under_way(target);
     let hosts = target.connected().into_iter().map(|host| {
+        let under_way = way.get(&(host.nqn.clone(), host.cntlid)).copied().unwrap_or(0);
         json!({
+            "under_way": under_way,
             "cntlid": host.cntlid, "subsystem": host.nqn, "host_nqn": host.host_nqn, "host_id": hex(&host.host_id),
             "address": host.peer.to_string(), "authenticated": host.authenticated, "io_queues": host.queues, "enabled": host.enabled,
         })
@@ -200,7 +219,7 @@ pub fn status(seen: &Seen) -> Value {
     json!({
         "subsystems": subsystems.collect::<Vec<_>>(),
         "hosts": hosts.collect::<Vec<_>>(),
-        "functions": functions.iter().map(function).collect::<Vec<_>>(),
+        "functions": functions.iter().map(|f| function(f, &way)).collect::<Vec<_>>(),
         "connections": count(&c.open), "connections_accepted": count(&c.connections),
         "connections_refused": count(&c.refused), "connections_turned_away": count(&c.turned_away),
         "queues_authenticated": count(&c.authenticated), "authentications_failed": count(&c.not_authenticated),

@@ -1,4 +1,4 @@
-//! A server's small listeners (control, metrics):
+//! A server's small listeners (control, HTTP):
 //! whoever connects asks one thing, is answered, and the connection ends.
 //!
 //! Each is answered on a thread of its own, so that a slow one keeps nobody else waiting; at most [`MOST`] at

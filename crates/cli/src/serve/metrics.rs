@@ -1,52 +1,35 @@
-//! OpenMetrics of a server, over HTTP.
+//! OpenMetrics of a server: the text, which `http` answers with.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use nearside_firmware::{Held, Slices, TaskPlace, ViewCost};
+use nearside_device::traffic::{BUCKETS, Kind, Tally, Timed, bound_ns};
+use nearside_firmware::{Held, Slices, TaskPlace, Use, ViewCost};
 use nearside_store::{Backing, Store};
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::drive::{AnyTarget, Function, Seen};
-use super::listener::{self, PATIENCE, Peer};
 
-/// Answers at `address`, on threads of its own.
-pub fn start(address: std::net::SocketAddr, seen: Arc<Seen>) -> Result<(), String> {
-    let listener = TcpListener::bind(address).map_err(|e| format!("{address}: {e}"))?;
-    listener::open("metrics", listener, PATIENCE, move |peer| answer(peer, &seen))
-        .map_err(|e| format!("{address}: {e}"))
-}
+/// What the text is.
+pub const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Bytes of a request's head.
-const HEAD: u64 = 64 << 10;
+type Labels = Vec<(String, String)>;
 
-fn answer(peer: &mut dyn Peer, seen: &Seen) -> std::io::Result<()> {
-    // A request's head; a peer that sends no end of it is not answered.
-    let mut head = BufReader::new(&mut *peer).take(HEAD);
-    let mut line = String::new();
-    while head.read_line(&mut line)? > 0 && !line.trim_end().is_empty() {
-        line.clear();
-    }
-    if head.limit() == 0 {
-        return Err(std::io::Error::other("a request without an end"));
-    }
-    let body = text(seen).map_err(std::io::Error::other)?;
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    let head = format!(
-        "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    peer.write_all((head + &body).as_bytes())
+/// Labels as they are written: the values are the hosts' own, or paths, and the encoder takes them as they
+/// are (OpenMetrics 1.0, "escaped-string").
+fn labels<const N: usize>(pairs: [(&str, &str); N]) -> Labels {
+    let escaped = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    pairs.map(|(name, value)| (name.to_owned(), escaped(value))).to_vec()
 }
 
 /// The exposition.
-pub fn text(seen: &Seen) -> Result<String, std::fmt::Error> {
+pub fn text(seen: &Seen) -> Result<String, fmt::Error> {
     let Seen { target, functions } = seen;
     let mut registry = Registry::with_prefix("nearside");
     let c = &target.counters;
@@ -78,10 +61,9 @@ pub fn text(seen: &Seen) -> Result<String, std::fmt::Error> {
     let connections: Gauge = Gauge::default();
     connections.set(c.open.load(Ordering::Relaxed) as i64);
     registry.register("connections", "Connections that are open", connections);
-    type Labels = Vec<(String, String)>;
     let (hosts, queues) = (Family::<Labels, Gauge>::default(), Family::<Labels, Gauge>::default());
     for host in target.connected() {
-        let labels = vec![("subsystem".into(), host.nqn), ("host".into(), host.host_nqn)];
+        let labels = labels([("subsystem", &host.nqn), ("host", &host.host_nqn)]);
         hosts.get_or_create(&labels).inc();
         queues.get_or_create(&labels).inc_by(host.queues.into());
     }
@@ -90,15 +72,13 @@ pub fn text(seen: &Seen) -> Result<String, std::fmt::Error> {
     let sizes = Family::<Labels, Gauge>::default();
     for offer in target.offers() {
         for (nsid, namespace) in offer.subsystem.namespaces() {
-            let labels = vec![
-                ("subsystem".into(), offer.nqn.clone()),
-                ("nsid".into(), nsid.to_string()),
-                ("medium".into(), namespace.store().backing().map_or("", Backing::name).into()),
-            ];
+            let medium = namespace.store().backing().map_or("", Backing::name);
+            let labels = labels([("subsystem", &offer.nqn), ("nsid", &nsid.to_string()), ("medium", medium)]);
             sizes.get_or_create(&labels).set(namespace.bytes() as i64);
         }
     }
     registry.register_with_unit("namespace_size", "Size of a namespace", Unit::Bytes, sizes);
+    traffic(target, &mut registry);
     pci_functions(functions, &mut registry);
     near_data(target, &mut registry);
     let mut text = String::new();
@@ -106,17 +86,96 @@ pub fn text(seen: &Seen) -> Result<String, std::fmt::Error> {
     Ok(text)
 }
 
+/// Response times by labels: as many as are there, already added up.
+#[derive(Debug, Default)]
+struct Histograms(Vec<(Labels, Timed)>);
+
+impl EncodeMetric for Histograms {
+    fn encode(&self, mut encoder: MetricEncoder) -> fmt::Result {
+        for (labels, timed) in &self.0 {
+            // Each doubling is one here; what is beyond the last but one has no bound.
+            let bounds = (3..BUCKETS - 4).step_by(4).map(|last| bound_ns(last) as f64 / 1e9);
+            let counts = timed.buckets.chunks(4).map(|four| four.iter().sum::<u64>());
+            let buckets: Vec<(f64, u64)> = bounds.chain([f64::MAX]).zip(counts).collect();
+            let sum = timed.total_ns as f64 / 1e9;
+            encoder.encode_family(labels)?.encode_histogram::<NoLabelSet>(
+                sum,
+                timed.count(),
+                &buckets,
+                None,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
+}
+
+/// Commands of namespaces, or of hosts.
+#[derive(Default)]
+struct Commands {
+    response: Histograms,
+    bytes: Family<Labels, Counter>,
+    failed: Family<Labels, Counter>,
+}
+
+impl Commands {
+    fn add(&mut self, of: &Labels, tally: &Tally) {
+        for (kind, timed) in Kind::ALL.into_iter().zip(&tally.kinds).filter(|(_, timed)| timed.count() > 0) {
+            let operation = labels([("operation", kind.name())]);
+            let labels = [of.clone(), operation].concat();
+            self.bytes.get_or_create(&labels).inc_by(timed.bytes);
+            self.response.0.push((labels, timed.clone()));
+        }
+        self.failed.get_or_create(of).inc_by(tally.failed);
+    }
+
+    fn register(self, whose: &str, registry: &mut Registry) {
+        let of = |what: &str| format!("{whose}_{what}");
+        let help = format!(
+            "Time from when a command of a {whose} was taken to when it was answered, of those that succeeded"
+        );
+        registry.register_with_unit(of("response"), help, Unit::Seconds, self.response);
+        let help = format!("Bytes of data that commands of a {whose} moved, of those that succeeded");
+        registry.register_with_unit(of("moved"), help, Unit::Bytes, self.bytes);
+        let help = format!("Commands of a {whose} that were answered with another status than success");
+        registry.register(of("commands_failed"), help, self.failed);
+    }
+}
+
+/// What hosts ask, by namespace and by host.
+fn traffic(target: &AnyTarget, registry: &mut Registry) {
+    let (mut namespaces, mut hosts) = (Commands::default(), Commands::default());
+    let under_way = Family::<Labels, Gauge>::default();
+    for offer in target.offers() {
+        let traffic = offer.subsystem.traffic();
+        for (nsid, tally) in &traffic.namespaces {
+            namespaces.add(&labels([("subsystem", &offer.nqn), ("nsid", &nsid.to_string())]), tally);
+        }
+        for (host, tally) in &traffic.hosts {
+            hosts.add(&labels([("subsystem", &offer.nqn), ("host", host)]), tally);
+        }
+        let in_flight = offer.subsystem.in_flight().values().sum::<u64>();
+        let labels = labels([("subsystem", &offer.nqn)]);
+        under_way.get_or_create(&labels).set(i64::try_from(in_flight).unwrap_or(i64::MAX));
+    }
+    namespaces.register("namespace", registry);
+    hosts.register("host", registry);
+    registry.register("commands_under_way", "Commands that were taken and are not answered", under_way);
+}
+
 /// PCIe functions, and who has them.
 fn pci_functions(all: &[Function], registry: &mut Registry) {
-    type Labels = Vec<(String, String)>;
     let [clients, enabled, regions, mapped] = [(); 4].map(|()| Family::<Labels, Gauge>::default());
     let accepted = Family::<Labels, Counter>::default();
     for function in all {
-        let labels = vec![
-            ("subsystem".into(), function.nqn.clone()),
-            ("socket".into(), function.socket.display().to_string()),
-            ("doorbells".into(), function.doorbells.to_string()),
-        ];
+        let labels = labels([
+            ("subsystem", &function.nqn),
+            ("socket", &function.socket.display().to_string()),
+            ("doorbells", &function.doorbells.to_string()),
+        ]);
         let state = function.state();
         clients.get_or_create(&labels).set(state.connected.into());
         enabled.get_or_create(&labels).set(state.enabled.into());
@@ -135,6 +194,7 @@ fn pci_functions(all: &[Function], registry: &mut Registry) {
 fn near_data(target: &AnyTarget, registry: &mut Registry) {
     let mut places = BTreeMap::<TaskPlace, Slices>::new();
     let (mut held, mut tags, mut cost) = (Held::default(), 0, ViewCost::default());
+    let mut uses = BTreeMap::<&str, Use>::new();
     for offer in target.offers() {
         for (_, namespace) in offer.subsystem.namespaces() {
             let fsr = namespace.observer();
@@ -143,15 +203,15 @@ fn near_data(target: &AnyTarget, registry: &mut Registry) {
                 .for_each(|(place, slices)| places.entry(place).or_default().merge(slices));
             held.merge(fsr.held());
             tags += fsr.tags_kept();
+            fsr.uses().for_each(|(operation, of)| uses.entry(operation).or_default().merge(of));
             cost.merge(fsr.view_cost());
         }
     }
-    type Labels = Vec<(String, String)>;
     let [slices, over] = [(); 2].map(|()| Family::<Labels, Counter>::default());
     let seconds = Family::<Labels, Counter<f64, AtomicU64>>::default();
     let worst = Family::<Labels, Gauge<f64, AtomicU64>>::default();
     for (place, of) in places {
-        let labels = vec![("on".into(), place.to_string())];
+        let labels = labels([("on", &place.to_string())]);
         slices.get_or_create(&labels).inc_by(of.count);
         over.get_or_create(&labels).inc_by(of.over);
         seconds.get_or_create(&labels).inc_by(of.total_ns as f64 / 1e9);
@@ -170,7 +230,25 @@ fn near_data(target: &AnyTarget, registry: &mut Registry) {
     ] {
         registry.register(name, help, gauge(value as u64));
     }
+    operations(&uses, registry);
     view(cost, registry);
+}
+
+/// Near-data commands by what they do.
+fn operations(uses: &BTreeMap<&str, Use>, registry: &mut Registry) {
+    let running = Family::<Labels, Gauge>::default();
+    let ended = Family::<Labels, Counter>::default();
+    let seconds = Family::<Labels, Counter<f64, AtomicU64>>::default();
+    for (operation, of) in uses {
+        let labels = labels([("operation", operation)]);
+        running.get_or_create(&labels).set(of.running as i64);
+        ended.get_or_create(&labels).inc_by(of.ended);
+        seconds.get_or_create(&labels).inc_by(of.total_ns as f64 / 1e9);
+    }
+    registry.register("near_data_commands_running", "Near-data commands that run", running);
+    registry.register("near_data_commands_ended", "Near-data commands that have ended", ended);
+    let help = "Time from the beginning to the end of the near-data commands that have ended";
+    registry.register_with_unit("near_data_command", help, Unit::Seconds, seconds);
 }
 
 /// What the views of hosts' volumes cost.
@@ -188,12 +266,11 @@ fn view(ViewCost { seen, overlay_bytes, passed, watched }: ViewCost, registry: &
     registry.register("monitor_watched", "Blocks that the monitor watches", gauge(seen.watched));
     let help = "Memory that holds what logs have committed and home locations have not";
     registry.register_with_unit("overlay", help, Unit::Bytes, gauge(overlay_bytes));
-    type Labels = Vec<(String, String)>;
     let timed = Family::<Labels, Counter>::default();
     let seconds = Family::<Labels, Counter<f64, AtomicU64>>::default();
     let worst = Family::<Labels, Gauge<f64, AtomicU64>>::default();
     for (of, looks) in [("passed", passed), ("watched", watched)] {
-        let labels = vec![("of".to_owned(), of.to_owned())];
+        let labels = labels([("of", of)]);
         timed.get_or_create(&labels).inc_by(looks.timed);
         seconds.get_or_create(&labels).inc_by(looks.total_ns as f64 / 1e9);
         worst.get_or_create(&labels).set(looks.worst_ns as f64 / 1e9);

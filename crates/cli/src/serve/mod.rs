@@ -19,11 +19,14 @@ pub mod control;
 #[cfg(test)]
 mod documents;
 mod drive;
+mod history;
+mod http;
 mod limits;
 mod listener;
 mod metrics;
 mod names;
 mod notify;
+mod page;
 pub mod plan;
 mod reload;
 mod secrets;
@@ -38,6 +41,7 @@ Examples:
   nearside serve --store file:disk.img --vfio-user vm1.sock --near-data-socket drive.sock   # prints what QEMU is given
   nearside serve --store dram:4GiB --listen 127.0.0.1:4420 --advertise 192.0.2.7:14420   # port 14420 there is forwarded to here
   nearside serve --store file:disk.img --print-config    # the same as a file, to begin with (docs/SERVE.md)
+  nearside serve --store dram:4GiB --http 127.0.0.1:9421 # with a page of what it does, and OpenMetrics
   nearside serve --config serve.toml --check             # every fault of it, and nothing is touched
 
 Hosts are believed as to who asks for near-data work, but for root, which is taken for nobody (65534:65534): --trust believes
@@ -158,6 +162,10 @@ pub struct ServeArgs {
     /// OpenMetrics at this address
     #[arg(long, value_name = "ADDR")]
     metrics: Option<String>,
+    /// At this address a page that shows what the server does, and OpenMetrics at /metrics; port 9421 unless
+    /// given. It can be read, and nothing can be changed. Beyond this machine it needs --open
+    #[arg(long, value_name = "ADDR")]
+    http: Option<String>,
     /// Where `nearside status` and `nearside namespace` find the server [default:
     /// nearside-PORT.sock in XDG_RUNTIME_DIR or /run]
     #[arg(long, value_name = "PATH")]
@@ -169,8 +177,9 @@ pub struct ServeArgs {
 
 /// Where hosts are awaited unless it is said, or no host but a client of a function is.
 const LISTEN: &str = "127.0.0.1:4420";
-/// Where metrics are asked for unless a port is said.
+/// Where metrics are asked for unless a port is said, and the page.
 const METRICS_PORT: u16 = 9420;
+const HTTP_PORT: u16 = 9421;
 
 /// The control socket. Where none was asked for and none can be made, the server goes without.
 fn control_socket(
@@ -188,6 +197,22 @@ fn control_socket(
             Ok(None)
         }
     }
+}
+
+/// What is shown by HTTP.
+fn sites(plan: &plan::Plan, drive: &mut drive::ServedDrive) -> Result<(), String> {
+    let seen = drive.seen().clone();
+    if let Some(address) = &plan.metrics {
+        let site = http::Site { seen: seen.clone(), history: None };
+        http::start(plan::resolve(address, METRICS_PORT)?, site)?;
+    }
+    if let Some(address) = &plan.http {
+        let history = history::History::start(seen.clone()).map_err(|e| e.to_string())?;
+        let site = http::Site { seen, history: Some(history) };
+        let at = http::start(plan::resolve(address, HTTP_PORT)?, site)?;
+        drive.note(format!("what it does: http://{at}/"));
+    }
+    Ok(())
 }
 
 /// Says what is wrong with what is asked for, all of it.
@@ -225,9 +250,7 @@ pub fn run(args: ServeArgs) -> Outcome {
     let logs = Logs::begin(plan.log.map(|level| level.0))?;
     let manager = Manager::find();
     let mut drive = drive::ServedDrive::start(&plan).map_err(Failure::Message)?;
-    if let Some(address) = &plan.metrics {
-        metrics::start(plan::resolve(address, METRICS_PORT)?, drive.seen().clone())?;
-    }
+    sites(&plan, &mut drive)?;
     let _control = control_socket(&plan, &mut drive)?;
     out::announce(&drive.lines())?;
     let names: Vec<&str> = plan.subsystem.iter().map(|subsystem| subsystem.nqn.as_str()).collect();

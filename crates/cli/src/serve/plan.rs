@@ -257,6 +257,8 @@ pub struct Plan {
     #[serde(default)]
     pub advertise: Vec<String>,
     pub metrics: Option<String>,
+    /// The page, and OpenMetrics.
+    pub http: Option<String>,
     pub control: Option<PathBuf>,
     #[serde(default = "threads")]
     pub threads: usize,
@@ -313,6 +315,7 @@ impl Plan {
             plan.advertise.clone_from(&args.advertise);
         }
         plan.metrics = plan.metrics.or_else(|| args.metrics.clone());
+        plan.http = plan.http.or_else(|| args.http.clone());
         plan.control = plan.control.or_else(|| args.control.clone());
         plan.near_data_threads = plan.near_data_threads.or(args.near_data_threads.map(usize::from));
         Ok(plan)
@@ -395,6 +398,7 @@ impl Plan {
             discovery: args.discovery.clone(),
             advertise: args.advertise.clone(),
             metrics: None,
+            http: None,
             control: None,
             threads: args.threads,
             near_data_threads: None,

@@ -122,6 +122,7 @@ fn mapped(line: &str, served: &Served) -> String {
         ("nearside status", &format!("nearside status --control {}", served.control.display())),
         ("nearside namespace", &format!("nearside namespace --control {}", served.control.display())),
         ("--listen 127.0.0.1:4420", ""),
+        ("--http 127.0.0.1:9421", "--http 127.0.0.1:0"),
         ("nearside serve", "nearside serve --listen 127.0.0.1:0 --control served"),
         ("add 8 file:disk.img", "add 8 file:other.img"),
         ("/dev/sdb", "sdb"),

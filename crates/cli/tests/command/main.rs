@@ -15,6 +15,7 @@ mod find;
 mod fixture;
 mod forensics;
 mod grep;
+mod insight;
 mod manual;
 mod models;
 mod network;

@@ -96,6 +96,7 @@ fn each_file_is_installed_where_it_is_looked_for() {
         "share/doc/nearside/SERVE.md",
         "share/doc/nearside/serve.example.toml",
         "share/doc/nearside/serve.schema.json",
+        "share/doc/nearside/grafana.dashboard.json",
         "share/man/man1/nearside.1",
         "share/man/man1/nearside-cp.1",
     ] {

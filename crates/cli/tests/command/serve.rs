@@ -16,12 +16,13 @@ use serde_json::Value;
 use crate::fixture::{Ran, nearside};
 
 /// A server that was told a folder, which has its control socket.
-struct Served<'a> {
-    server: Child,
-    _out: BufReader<ChildStdout>,
+pub struct Served<'a> {
+    pub server: Child,
+    /// What it prints after its first drive.
+    pub out: BufReader<ChildStdout>,
     folder: &'a Path,
     /// HOST:PORT.
-    address: String,
+    pub address: String,
 }
 
 impl Drop for Served<'_> {
@@ -33,7 +34,7 @@ impl Drop for Served<'_> {
 
 impl Served<'_> {
     /// `nearside serve WORDS`, called from elsewhere.
-    fn start<'a>(folder: &'a Path, words: &[&str], notify: &str) -> Served<'a> {
+    pub fn start<'a>(folder: &'a Path, words: &[&str], notify: &str) -> Served<'a> {
         let mut server = nearside();
         server.current_dir("/").env_remove("NEARSIDE_LOG").env("NOTIFY_SOCKET", notify);
         server.arg("serve").args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -49,7 +50,7 @@ impl Served<'_> {
             }
         }
         let address = line.trim_start_matches("nvme+tcp://").split('/').next().unwrap().to_owned();
-        Served { server, _out: out, folder, address }
+        Served { server, out, folder, address }
     }
 
     fn status(&self) -> Value {

@@ -13,6 +13,7 @@ use crate::io::{self, Request};
 use crate::pointer::{self, Layout, Pointer};
 use crate::queue::CompletionSlot;
 use crate::shared::add;
+use crate::traffic::Kind;
 
 /// A command that is not answered yet, and what is left to do.
 pub(super) struct Command {
@@ -20,6 +21,8 @@ pub(super) struct Command {
     /// The place of its namespace.
     pub(super) place: usize,
     pub(super) kind: CommandKind,
+    /// When it was taken.
+    pub(super) begun: Nanos,
 }
 
 /// Who waits for a command.
@@ -138,6 +141,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                         Payload::None,
                     ),
                     _ => {
+                        self.note(place, (Kind::Other, 0), now);
                         self.trace_answer(place);
                         self.queues.answer(slot, 0, Status::SUCCESS, now);
                         return Ok(());
@@ -148,7 +152,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 return self.near_data(slot, place, command, request, room, &pointer, now);
             }
         };
-        self.run(Command { owner: Owner::Host(slot), place, kind }, payload, now);
+        self.run(Command { owner: Owner::Host(slot), place, kind, begun: now }, payload, now);
         Ok(())
     }
 
@@ -179,7 +183,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             Ok(()) => {
                 add(&self.shared.counters[self.id].near_data, 1);
                 let kind = CommandKind::NearData { layout, room, aborted: false };
-                self.keep(token, Command { owner: Owner::Host(slot), place, kind });
+                self.keep(token, Command { owner: Owner::Host(slot), place, kind, begun: now });
                 Ok(())
             }
             Err(status) => Err((slot, Fault::transient(status))),
@@ -231,7 +235,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
 
     /// An operation of a command has ended: answers the command, or returns it with its next operation.
     fn completed(&mut self, command: Command, completion: Completion, now: Nanos) -> Option<Command> {
-        let Command { owner, place, kind } = command;
+        let Command { owner, place, kind, begun } = command;
         let (operation, status) = match (kind, completion.result) {
             (
                 CommandKind::Single(operation)
@@ -249,7 +253,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             }
             (CommandKind::Flush(mut left), Ok(())) => match self.next_to_flush(&mut left) {
                 Some(place) if self.resetting.is_none() => {
-                    return Some(Command { owner, place, kind: CommandKind::Flush(left) });
+                    return Some(Command { owner, place, kind: CommandKind::Flush(left), begun });
                 }
                 _ => (Operation::Flush, Status::SUCCESS),
             },
@@ -272,7 +276,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 }
                 Some((offset, len)) if self.resetting.is_none() => {
                     let operation = Operation::Deallocate { offset, len };
-                    return Some(Command { owner, place, kind: CommandKind::Deallocate(operation, ranges) });
+                    let kind = CommandKind::Deallocate(operation, ranges);
+                    return Some(Command { owner, place, kind, begun });
                 }
                 _ => (operation, Status::SUCCESS),
             },
@@ -281,6 +286,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         self.count(&operation);
         match owner {
             Owner::Host(slot) if status == Status::SUCCESS => {
+                self.note(place, Kind::of(&operation), begun);
                 self.trace_answer(place);
                 self.conclude(slot, 0, status, now);
             }
@@ -318,6 +324,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 owner: Owner::Host(slot),
                 place,
                 kind: CommandKind::NearData { layout, room, aborted },
+                begun,
             }) = self.commands.try_remove(key as usize)
             else {
                 panic!("the firmware answered an unknown command: {key}");
@@ -330,6 +337,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 // What the host gave is not overwritten by what it did not ask for.
                 let reply = &outcome.reply[..outcome.reply.len().min(room)];
                 layout.scatter(&self.shared.function.memory, reply);
+                self.note(place, (Kind::NearData, reply.len() as u64), begun);
                 self.trace_answer(place);
                 self.conclude(slot, outcome.result.into(), outcome.status, now);
             } else {
@@ -376,7 +384,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         let mut left: Vec<usize> = self.attached.present().collect();
         match (self.next_to_flush(&mut left), owner) {
             (Some(place), owner) => {
-                self.run(Command { owner, place, kind: CommandKind::Flush(left) }, Payload::None, now);
+                let kind = CommandKind::Flush(left);
+                self.run(Command { owner, place, kind, begun: now }, Payload::None, now);
             }
             (None, Owner::Host(slot)) => self.conclude(slot, 0, Status::SUCCESS, now),
             (None, Owner::Shutdown) => self.shutdown_done = true,

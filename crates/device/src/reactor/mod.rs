@@ -26,6 +26,7 @@ use crate::io::{Limits, Request};
 use crate::pointer::{self, Layout};
 use crate::queue::{CompletionSlot, InvalidDoorbell, Queues};
 use crate::shared::{ControllerShared, Message, add};
+use crate::traffic::Kind;
 
 mod command;
 mod mail;
@@ -75,6 +76,14 @@ struct Prepared {
     request: Result<Request, Fault>,
 }
 
+/// A command that has ended well. How long it took is known when the next step begins: what a step does at
+/// once, it does at one time.
+struct Ended {
+    place: usize,
+    of: (Kind, u64),
+    begun: Nanos,
+}
+
 /// One reactor of a controller: takes commands from the queues that are its own, and posts their completions.
 pub struct Reactor<S: Store, F: Firmware<S> = ()> {
     id: usize,
@@ -93,6 +102,8 @@ pub struct Reactor<S: Store, F: Firmware<S> = ()> {
     finished: Vec<(Token, Completion)>,
     answered: Vec<(Token, Outcome)>,
     layout: Layout,
+    /// Commands that ended in this step.
+    ended: Vec<Ended>,
     /// Commands whose data go by the drive's own memory.
     stages: Stages,
     /// Submission queues that wait for their commands before they go, with the key to answer; without one,
@@ -120,6 +131,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             finished: Vec::new(),
             answered: Vec::new(),
             layout: Layout::default(),
+            ended: Vec::with_capacity(BATCH),
             stages: Stages::default(),
             deleting: Vec::new(),
             resetting: None,
@@ -157,6 +169,9 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     #[inline]
     pub fn step_in(&mut self, now: Nanos, turn: &mut Turn) -> Step {
         let mut step = Step::default();
+        if !self.ended.is_empty() {
+            self.settle(now);
+        }
         if self.shared.host_memory() != self.found_by {
             step.work += self.find_queues();
         }
@@ -216,12 +231,17 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             step.work += self.drain(now);
         }
         if self.attached.leaving > 0 {
+            self.settle(now);
             let (commands, parked, stages) = (&self.commands, &self.parked, &self.stages);
             step.work += self.attached.remove_drained(|place| {
                 stages.are_of(place)
                     || commands.iter().any(|(_, c)| c.place == place)
                     || parked.iter().any(|p| p.command.place == place)
             });
+        }
+        if step.work > 0 {
+            let in_flight = self.in_flight() as u64;
+            self.shared.counters[self.id].in_flight.store(in_flight, Ordering::Relaxed);
         }
         step
     }
@@ -366,12 +386,13 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         match self.attached.at(place).submit(operation, Data::Spans(spans), token, now) {
             Submitted::Done(Completion { result: Ok(()), .. }) => {
                 self.count(&operation);
+                self.note(place, Kind::of(&operation), now);
                 self.trace_answer(place);
                 self.queues.answer(slot, 0, Status::SUCCESS, now);
             }
             Submitted::Done(Completion { result: Err(StoreError::Busy), .. }) => {
-                let command =
-                    Command { owner: Owner::Host(slot), place, kind: CommandKind::Single(operation) };
+                let kind = CommandKind::Single(operation);
+                let command = Command { owner: Owner::Host(slot), place, kind, begun: now };
                 self.parked.push_back(Parked { command, operation, payload: Payload::Spans(spans.to_vec()) });
             }
             Submitted::Done(Completion { result: Err(error), .. }) => {
@@ -379,7 +400,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             }
             Submitted::Pending => {
                 let kind = CommandKind::Single(operation);
-                self.keep(token, Command { owner: Owner::Host(slot), place, kind });
+                self.keep(token, Command { owner: Owner::Host(slot), place, kind, begun: now });
             }
         }
     }
@@ -405,6 +426,22 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 add(&counters.bytes_written, len);
             }
             Operation::Flush | Operation::WriteZeroes { .. } | Operation::Deallocate { .. } => {}
+        }
+    }
+
+    /// Notes a command's end, and the bytes that it moved.
+    #[inline]
+    fn note(&mut self, place: usize, of: (Kind, u64), begun: Nanos) {
+        self.ended.push(Ended { place, of, begun });
+    }
+
+    /// Counts what has ended in the last step.
+    #[inline]
+    fn settle(&mut self, now: Nanos) {
+        for Ended { place, of: (kind, bytes), begun } in self.ended.drain(..) {
+            if let Some(attached) = self.attached.get(place) {
+                attached.meter.ended(kind, bytes, now.since(begun));
+            }
         }
     }
 
@@ -466,6 +503,10 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     /// Answers a command with an error, which the error log keeps.
     #[cold]
     pub(crate) fn fail(&mut self, slot: CompletionSlot, nsid: u32, fault: &Fault, now: Nanos) {
+        let attached = self.attached.find(nsid).and_then(|place| self.attached.get(place));
+        if let Some(attached) = attached.filter(|_| slot.sq > 0) {
+            attached.meter.failed();
+        }
         let status = self.shared.log_error(slot.sq, slot.cid, nsid, fault);
         self.conclude(slot, 0, status, now);
     }
@@ -497,6 +538,10 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
 /// A drive may go while commands are out: nobody is left to answer to.
 impl<S: Store, F: Firmware<S>> Drop for Reactor<S, F> {
     fn drop(&mut self) {
+        // There is no next step to time them by.
+        if let Some(last) = self.ended.last().map(|ended| ended.begun) {
+            self.settle(last);
+        }
         if let Some(admin) = &mut self.admin {
             admin.forget();
         }

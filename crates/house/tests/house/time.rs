@@ -54,6 +54,7 @@ const MAY_ASK_THE_TIME: &[(&str, &[&str])] = &[
             "crates/front-vfio/src/",
         ],
     ),
+    ("looks at counters from time to time, to tell what came between", &["crates/cli/src/serve/history.rs"]),
     (
         "gives a peer, or a user who pressed ^C, so much time and no more",
         &["crates/cli/src/interrupt.rs", "crates/cli/src/serve/listener.rs"],

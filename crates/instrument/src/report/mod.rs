@@ -28,6 +28,7 @@ pub struct Page {
     headings: Vec<String>,
     pictures: usize,
     body: String,
+    script: String,
 }
 
 /// A cell of a table.
@@ -95,6 +96,7 @@ impl Page {
             headings: Vec::new(),
             pictures: 0,
             body: String::new(),
+            script: String::new(),
         }
     }
 
@@ -145,6 +147,12 @@ impl Page {
             format!("<div><b>{}</b><p>{}</p></div>", escape(number), escape(sentence))
         };
         self.numbers = format!("<div class=numbers>{}</div>", numbers.iter().map(one).collect::<String>());
+    }
+
+    /// Markup and the script that fills it in, of the caller's own: they stand as they are.
+    pub fn live(&mut self, markup: &str, script: &str) {
+        self.body.push_str(markup);
+        let _ = write!(self.script, "<script>{script}</script>");
     }
 
     /// A heading.
@@ -256,11 +264,12 @@ impl Page {
              <button class=theme type=button hidden title=\"light or dark\" aria-label=\"light or dark\">◐</button>\
              <main><h1>{title}</h1>{}<p class=about>{}</p>{}{contents}{}\
              <noscript><p>The pictures need JavaScript; their numbers are behind the links below each.</p></noscript>\
-             </main>{library}<script>{SCRIPT}</script></html>\n",
+             </main>{library}<script>{SCRIPT}</script>{}</html>\n",
             self.place,
             escape(&self.about),
             self.numbers,
-            self.body
+            self.body,
+            self.script
         )
     }
 }

@@ -36,7 +36,7 @@ for (const table of document.querySelectorAll('.wide table')) {
 
 // Pictures, and their legends: a press hides a series or shows it; a second one soon after leaves it alone.
 const touch = matchMedia('(pointer: coarse)').matches;
-for (const figure of document.querySelectorAll('figure')) {
+for (const figure of document.querySelectorAll('figure:has(.chart)')) {
   const chart = figure.querySelector('.chart');
   const { data, layout } = JSON.parse(figure.querySelector('script').textContent);
   layout.xaxis.nticks = Math.max(3, Math.min(8, Math.round(chart.clientWidth / 90)));

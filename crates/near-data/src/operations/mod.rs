@@ -49,6 +49,8 @@ pub enum Operation {
 /// What is known of an operation without doing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
+    /// What it is called in reports.
+    pub name: &'static str,
     /// It answers about a file in two records or less, as a list of paths demands.
     pub brief: bool,
     /// It computes over a file's bytes, so that a list of the file's blocks is all it needs.
@@ -59,9 +61,9 @@ pub struct Kind {
 
 impl Kind {
     /// About a file or a volume itself.
-    const ABOUT: Kind = Kind { brief: false, computes: false, options: 0 };
+    const ABOUT: Kind = Kind { name: "", brief: false, computes: false, options: 0 };
     /// Over bytes.
-    const OVER: Kind = Kind { brief: false, computes: true, options: 0 };
+    const OVER: Kind = Kind { name: "", brief: false, computes: true, options: 0 };
 }
 
 /// The operations' numbers on the wire: their places in [`KINDS`].
@@ -82,18 +84,18 @@ pub(crate) mod number {
 
 /// All operations, by their numbers.
 pub const KINDS: [Kind; 12] = [
-    Kind { brief: true, ..Kind::ABOUT },                       // nop
-    Kind::ABOUT,                                               // info
-    Kind { options: SearchOptions::BITS, ..Kind::OVER },       // search
-    Kind { brief: true, ..Kind::OVER },                        // count
-    Kind { brief: true, options: Digest::BITS, ..Kind::OVER }, // checksum
-    Kind::OVER,                                                // read
-    Kind::ABOUT,                                               // list
-    Kind { brief: true, ..Kind::ABOUT },                       // stat
-    Kind::ABOUT,                                               // map
-    Kind::ABOUT,                                               // names
-    Kind { options: GatherOptions::BITS, ..Kind::OVER },       // gather
-    Kind { options: NearestOptions::BITS, ..Kind::OVER },      // nearest
+    Kind { name: "nop", brief: true, ..Kind::ABOUT },
+    Kind { name: "info", ..Kind::ABOUT },
+    Kind { name: "search", options: SearchOptions::BITS, ..Kind::OVER },
+    Kind { name: "count", brief: true, ..Kind::OVER },
+    Kind { name: "checksum", brief: true, options: Digest::BITS, ..Kind::OVER },
+    Kind { name: "read", ..Kind::OVER },
+    Kind { name: "list", ..Kind::ABOUT },
+    Kind { name: "stat", brief: true, ..Kind::ABOUT },
+    Kind { name: "map", ..Kind::ABOUT },
+    Kind { name: "names", ..Kind::ABOUT },
+    Kind { name: "gather", options: GatherOptions::BITS, ..Kind::OVER },
+    Kind { name: "nearest", options: NearestOptions::BITS, ..Kind::OVER },
 ];
 
 impl Operation {
