@@ -648,7 +648,7 @@ impl<M: Media> Run<'_, M> {
             let offset = match next.place {
                 RunPlace::Zeros => EXTENT_ZEROS,
                 RunPlace::Inline => EXTENT_INLINE,
-                RunPlace::Volume(at) => crawler.volume.offset.saturating_add(at),
+                RunPlace::Volume(at) => crawler.volume.place_of(at, next.len, from)?,
             };
             let len = next.len.max(1);
             match &mut run {

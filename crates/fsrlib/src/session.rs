@@ -102,7 +102,8 @@ impl Seen {
         (self.files.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn add(&self, files: u64, bytes: u64) {
+    /// So many more.
+    pub fn add(&self, files: u64, bytes: u64) {
         self.files.fetch_add(files, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
