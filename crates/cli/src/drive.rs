@@ -11,8 +11,9 @@ use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_embedded::{AnyStore, LogicalVolume};
 use nearside_fsrlib::{
     Ask, Completion, Counters, Credentials, Deleted, Error, Failure as Refusal, MAX_PATH, NearDataLog,
-    Operation, Part, Record, Route, Session, State, Target, Totals, Transport, describe,
+    Operation, Part, Record, Route, Seen, Session, State, Target, Totals, Transport, describe,
 };
+use nearside_store::File;
 use serde_json::json;
 
 use crate::args::{DriveArgs, Threads, Where};
@@ -177,6 +178,21 @@ impl Drive {
     /// Bytes in the namespace, and in its blocks.
     pub fn size(&self) -> (u64, u32) {
         (self.session.transport().capacity(), self.session.transport().block_size())
+    }
+
+    /// The image, where its bytes are those that operations see, and how these are done is left to the command.
+    pub fn image(&self) -> Option<File> {
+        match &self.store {
+            Some(AnyStore::File(image)) if self.args.threads.is_none() && is_free(&self.args, self.alike) => {
+                Some(image.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// How far it has come, as progress shows it.
+    pub fn seen(&self) -> Arc<Seen> {
+        self.session.seen()
     }
 
     /// Asks, and hands each record to `sink`. `Ok(Err(refusal))`: the drive refused, for a reason that
@@ -498,14 +514,17 @@ fn another(
     Ok(session.with_partition(number))
 }
 
-/// On how many threads an answer is made. What an operation costs is told of one drive and its commands.
+/// Whether an answer may be made in any way. What an operation costs is told of one drive and its commands.
+fn is_free(args: &DriveArgs, alike: bool) -> bool {
+    !args.timing && (args.locate, args.compute) == (Where::Drive, Where::Drive) && alike
+}
+
+/// On how many threads an answer is made.
 fn threads_for(args: &DriveArgs, alike: bool, ask: &Ask) -> usize {
     let may = parts::wants(ask)
         // There each piece is a line, which begins and ends where one drive has it.
         && !(args.json && matches!(ask.operation, Operation::Read { .. }))
-        && !args.timing
-        && (args.locate, args.compute) == (Where::Drive, Where::Drive)
-        && alike;
+        && is_free(args, alike);
     match args.threads {
         _ if !may => 1,
         Some(Threads::Threaded) => 1,

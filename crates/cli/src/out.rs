@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, BufWriter, StdoutLock, Write};
+use std::os::fd::AsFd;
 
 use serde::Serialize;
 use serde_json::{Serializer, Value, json};
@@ -82,6 +83,16 @@ impl Out {
             self.line(b"")?;
         }
         Ok(())
+    }
+
+    /// Has the kernel hand on up to `len` bytes of a file from byte `at` on, and says how many it has; 0 where it
+    /// does not, whatever the reason: who reads and writes them hears that.
+    pub fn send(&mut self, file: impl AsFd, at: u64, len: usize) -> io::Result<usize> {
+        self.to.flush()?;
+        let sent = rustix::fs::sendfile(self.to.get_ref(), file, Some(&mut { at }), len).unwrap_or(0);
+        self.used |= sent > 0;
+        self.written += sent as u64;
+        Ok(sent)
     }
 
     /// Bytes and the line's end.

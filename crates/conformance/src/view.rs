@@ -267,7 +267,7 @@ impl<S: Content> Walk<'_, S> {
         let every = entries.len() / LOOKUPS + 1;
         for (nr, entry) in entries.iter().enumerate() {
             let bad = |what: String| broken(&[path, b"/", &entry.name].concat(), what);
-            if !names.insert(&entry.name) {
+            if !names.insert(&entry.name[..]) {
                 return Err(bad("listed twice".into()));
             }
             if matches!(&entry.name[..], b"" | b"." | b"..") || entry.name.contains(&b'/') {
@@ -283,11 +283,11 @@ impl<S: Content> Walk<'_, S> {
             if entry.kind.is_some_and(|kind| kind != inode.kind) {
                 return Err(bad(format!("listed as {:?}, is {:?}", entry.kind, inode.kind)));
             }
-            all.push((entry.name.clone(), entry.ino, inode.kind));
+            all.push((entry.name.to_vec(), entry.ino, inode.kind));
         }
         for absent in [&b"nothing has this name\xFF"[..], &[b'n'; 255], &[b'n'; 256], b"", b"a/b"] {
             let found = volume.lookup(image, dir, absent).await.map_err(|e| broken(path, e))?;
-            if found.is_some() && !names.contains(&absent.to_vec()) {
+            if found.is_some() && !names.contains(absent) {
                 return Err(broken(path, format!("finds {:?}", String::from_utf8_lossy(absent))));
             }
         }

@@ -79,6 +79,17 @@ impl OpenVolume {
         holds
     }
 
+    /// Where `len` bytes of the volume lie in the namespace, which are bytes `from` on of a file.
+    pub(crate) fn place_of(&self, at: u64, len: u64, from: u64) -> Result<u64, Failure> {
+        match at.checked_add(len) {
+            Some(end) if end <= self.len => Ok(self.offset.saturating_add(at)),
+            _ => {
+                let what = format!("bytes {from} on lie at {at}, beyond the volume's end");
+                Err(Failure::CorruptVolume(what))
+            }
+        }
+    }
+
     /// Whether no later state has been published: then what depends on blocks as they are shown now depends
     /// on them as this state shows them.
     pub(crate) fn is_newest(&self) -> bool {

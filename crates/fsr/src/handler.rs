@@ -34,6 +34,9 @@ const AT_THE_END: u64 = u64::MAX;
 /// Continuation than any number that an answer gives: so adding to a cursor's numbers never overflows.
 const CURSOR_MOST: u64 = 1 << 62;
 
+/// Names that are answered between two yields: a microsecond or two's work.
+const TOGETHER: usize = 16;
+
 /// One request, while it runs.
 struct Run<'a, M> {
     retriever: &'a Retriever,
@@ -279,13 +282,10 @@ impl<M: Media> Run<'_, M> {
         let resume = self.request.resume.as_ref();
         let mut at = resume.cloned();
         let glob = matches!(self.request.target, Target::Glob(_));
-        let mut walker =
-            Walker::new(root.to_vec(), found, filter, entries, resume.map(|c| (&c.path[..], &c.places[..])));
+        let places = resume.map(|c| (&c.path[..], &c.places[..]));
+        let mut walker = Walker::new(root.to_vec(), found, filter, entries, kinds, places);
         if names_only {
             walker.skip_root();
-        }
-        if kinds {
-            walker.read_no_inodes();
         }
         let mut any = resume.is_some();
         let mut seen = self.retriever.monitor.changes();
@@ -302,7 +302,7 @@ impl<M: Media> Run<'_, M> {
             out.counters.locate_ns += self.media.now_ns().saturating_sub(start);
             walker.places(&mut out.places);
             let path = walker.shown();
-            let shown = if names_only { path.rsplit(|b| *b == b'/').next().unwrap_or(path) } else { path };
+            let shown = if names_only { base(path) } else { path };
             let (mark, mut began) = (out.sink.mark(), Cursor::default());
             let result = match visit {
                 None if glob && !any => return Err(Failure::NotFound),
@@ -344,7 +344,40 @@ impl<M: Media> Run<'_, M> {
                 }
             }
             self.media.yield_now().await;
+            if let Some(cursor) = self.names(out, &mut walker, names_only).await? {
+                return Ok(Some(cursor));
+            }
         }
+    }
+
+    /// Answers the names that follow, as far as they are all that is to be had.
+    async fn names<S: Sink>(
+        &self,
+        out: &mut Out<'_, S>,
+        walker: &mut Walker,
+        names_only: bool,
+    ) -> Result<Continuation, Failure> {
+        let start = self.media.now_ns();
+        let mut answered = 0;
+        while let Some(kind) = walker.next_name() {
+            if walker.has_places() {
+                walker.places(&mut out.places);
+            }
+            let path = walker.shown();
+            let shown = if names_only { base(path) } else { path };
+            out.counters.files += 1;
+            if let Ended::Full(cursor) = name(out, shown, path.len(), Some(kind), false) {
+                return self.cursor_at(out, path, cursor).map(Some);
+            }
+            answered += 1;
+            if answered % TOGETHER == 0 {
+                self.media.yield_now().await;
+            }
+        }
+        if answered > 0 {
+            out.counters.locate_ns += self.media.now_ns().saturating_sub(start);
+        }
+        Ok(None)
     }
 
     /// A cursor at that file.
@@ -648,7 +681,7 @@ impl<M: Media> Run<'_, M> {
             let offset = match next.place {
                 RunPlace::Zeros => EXTENT_ZEROS,
                 RunPlace::Inline => EXTENT_INLINE,
-                RunPlace::Volume(at) => crawler.volume.offset.saturating_add(at),
+                RunPlace::Volume(at) => crawler.volume.place_of(at, next.len, from)?,
             };
             let len = next.len.max(1);
             match &mut run {
@@ -739,6 +772,11 @@ fn says_failed<S: Sink>(
     }
     out.sink.rollback(mark);
     mark.1 == 0 && says(out)
+}
+
+/// A path's last component.
+fn base(path: &[u8]) -> &[u8] {
+    path.rsplit(|b| *b == b'/').next().unwrap_or(path)
 }
 
 /// Writes a name; of a directory that is barred, that it is.

@@ -117,14 +117,7 @@ impl<'a, M: Media> Layout<'a, M> {
                 };
                 let place = match place {
                     RunPlace::Zeros => Where::Zeros,
-                    RunPlace::Volume(at) => {
-                        let end = at.checked_add(len).filter(|end| *end <= crawler.volume.len);
-                        if end.is_none() {
-                            let what = format!("bytes {from} on lie at {at}, beyond the volume's end");
-                            return Err(Failure::CorruptVolume(what));
-                        }
-                        Where::Namespace(crawler.volume.offset.saturating_add(at))
-                    }
+                    RunPlace::Volume(at) => Where::Namespace(crawler.volume.place_of(at, len, from)?),
                     RunPlace::Inline => {
                         if inline.is_none() {
                             *inline = Some(volume.inline_data(view, inode).await.map_err(of_view)?.into());

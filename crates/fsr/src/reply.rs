@@ -57,12 +57,11 @@ impl WireSink {
 }
 
 impl Sink for WireSink {
-    fn push(&mut self, record: Record<'_>, path_len: usize) -> Result<(), Full> {
+    fn push(&mut self, mut record: Record<'_>, path_len: usize) -> Result<(), Full> {
         let reserve = self.reserve(path_len);
-        let record = match record {
-            Record::Failed { path, failure } => Record::Failed { path, failure: self.failure(failure) },
-            record => record,
-        };
+        if let Record::Failed { failure, .. } = &mut record {
+            *failure = self.failure(failure.clone());
+        }
         let Some(writer) = &mut self.writer else { return Err(Full) };
         writer.push(&record, reserve).map_err(|_| Full)
     }

@@ -104,6 +104,11 @@ impl Filter {
         self.exclude.as_ref().is_some_and(|g| g.matches(name, below))
     }
 
+    /// Whether all are meant, down to the deepest level.
+    pub(crate) fn takes_all(&self) -> bool {
+        self.include.is_none() && self.exclude.is_none() && self.levels.is_empty()
+    }
+
     /// Whether an entry is meant itself.
     pub(crate) fn takes(&self, name: &[u8], below: &[u8]) -> bool {
         self.include.as_ref().is_none_or(|g| g.matches(name, below))

@@ -9,7 +9,7 @@
 //! All frames together keep at most [`MOST_NAMES`] names: where there are more, parents read theirs again
 //! when the walk comes back to them.
 
-use nearside_fsview::{DirCursor, DirEntry, FileKind, Ino, Inode};
+use nearside_fsview::{DirCursor, DirEntry, FileKind, Ino, Inode, Name};
 use nearside_near_data::{Failure, MAX_PATH};
 
 use crate::crawler::{Crawler, Found};
@@ -37,7 +37,7 @@ struct Frame {
     /// Whether there are names after those.
     more: bool,
     /// The last name that was visited, and its place: those after it remain.
-    last: Option<(u64, Vec<u8>)>,
+    last: Option<(u64, Name)>,
     order: Order,
     /// Of what the names were read.
     listing: Listing,
@@ -87,13 +87,14 @@ pub(crate) struct Walker {
 }
 
 impl Walker {
-    /// Below `root`, which was found at that path. `directories`: they are visited too. `resume`: a cursor's
-    /// path and places.
+    /// Below `root`, which was found at that path. `directories`: they are visited too. `names`: what directories
+    /// say of names is enough, files are visited as [`Visit::Name`]. `resume`: a cursor's path and places.
     pub(crate) fn new(
         path: Vec<u8>,
         root: Found,
         filter: Filter,
         directories: bool,
+        names: bool,
         resume: Option<(&[u8], &[u8])>,
     ) -> Self {
         let mut path = path;
@@ -109,7 +110,7 @@ impl Walker {
         Walker {
             filter,
             directories,
-            names: false,
+            names,
             path,
             root_len,
             frames: Vec::new(),
@@ -125,11 +126,6 @@ impl Walker {
     /// The root itself is not meant, only what is in it.
     pub(crate) fn skip_root(&mut self) {
         self.into = self.root.take();
-    }
-
-    /// What directories say of names is enough: files are visited as [`Visit::Name`].
-    pub(crate) fn read_no_inodes(&mut self) {
-        self.names = true;
     }
 
     /// Whether it is at its root.
@@ -151,6 +147,29 @@ impl Walker {
             let place = frame.last.as_ref().map_or(0, |(place, _)| *place);
             pack(if frame.order == Order::Names { 0 } else { place.saturating_add(1) }, into);
         }
+    }
+
+    /// Goes on to the next name of the innermost directory, where that is a file's, meant, and all that is to be
+    /// had of it: what it is. Then nothing has to be read or waited for.
+    pub(crate) fn next_name(&mut self) -> Option<FileKind> {
+        let frame = self.frames.last_mut().filter(|frame| frame.searchable)?;
+        let DirEntry { name, kind, .. } = frame.names.last()?;
+        let kind = kind.filter(|kind| *kind != FileKind::Directory)?;
+        let len = frame.path_len + 1 + name.len();
+        if !self.names || self.into.is_some() || !self.filter.takes_all() || len > MAX_PATH {
+            return None;
+        }
+        self.path.truncate(frame.path_len);
+        self.path.push(b'/');
+        self.path.extend_from_slice(name);
+        frame.last = frame.names.pop().map(|entry| (entry.place, entry.name));
+        self.kept -= 1;
+        Some(kind)
+    }
+
+    /// Whether the innermost directory has places, which cursors name ([`Walker::places`]).
+    pub(crate) fn has_places(&self) -> bool {
+        self.frames.last().is_some_and(|frame| frame.order != Order::Names)
     }
 
     /// Goes on; `None` at the end.
@@ -311,7 +330,7 @@ impl Walker {
         rest.is_some_and(|rest| rest.first() == Some(&b'/'))
     }
 
-    fn visited(&mut self, place: u64, name: Vec<u8>) {
+    fn visited(&mut self, place: u64, name: Name) {
         if let Some(frame) = self.frames.last_mut() {
             frame.last = Some((place, name));
         }
@@ -382,7 +401,7 @@ impl Walker {
     async fn fill<M: Media>(&mut self, crawler: &Crawler<'_, M>) -> Result<(), Failure> {
         let depth = self.frames.len();
         // Not before that name.
-        let from = self.goes_on(depth - 1).map(|(place, name)| (place.saturating_sub(1), name.to_vec()));
+        let from = self.goes_on(depth - 1).map(|(place, name)| (place.saturating_sub(1), name.into()));
         let room = MOST_NAMES.saturating_sub(self.kept);
         if room < MOST_NAMES / 16 {
             for frame in &mut self.frames[..depth - 1] {
@@ -398,7 +417,7 @@ impl Walker {
         let Some(frame) = self.frames.last_mut() else { return Ok(()) };
         let after = frame.last.clone();
         let wanted = |entry: &DirEntry| {
-            let is = |(place, name): &(u64, Vec<u8>)| (entry.place, &entry.name).cmp(&(*place, name));
+            let is = |(place, name): &(u64, Name)| (entry.place, &entry.name).cmp(&(*place, name));
             match (&after, &from) {
                 (Some(last), _) => is(last).is_gt(),
                 (None, Some(from)) => is(from).is_ge(),
@@ -485,7 +504,8 @@ async fn read_names<M: Media>(
             if by_name {
                 entries.iter_mut().for_each(|entry| entry.place = 0);
             }
-            names.extend(entries.drain(..).filter(&wanted));
+            entries.retain(&wanted);
+            names.append(&mut entries);
             if !by_name && !names.is_empty() {
                 break;
             }

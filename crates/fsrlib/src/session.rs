@@ -14,7 +14,7 @@ use nearside_near_data::{
 
 use crate::host::Host;
 use crate::lists::{self, Lists};
-use crate::taking::{Taking, Then};
+use crate::taking::{Taking, Then, form};
 use crate::{Error, State, Totals, Transport};
 
 /// How an operation is done. The three that DAC'23 compares.
@@ -102,7 +102,8 @@ impl Seen {
         (self.files.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn add(&self, files: u64, bytes: u64) {
+    /// So many more.
+    pub fn add(&self, files: u64, bytes: u64) {
         self.files.fetch_add(files, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -235,14 +236,19 @@ impl<T: Transport> Session<T> {
         host: Option<&mut Host>,
         request: &Request,
     ) -> Result<Reply<'_>, Error> {
+        self.fetch(host, request)?;
+        let reply = wire::decode_reply(&self.reply).map_err(form)?;
+        self.seen.add(reply.counters.files, reply.counters.bytes_scanned);
+        Ok(reply)
+    }
+
+    /// Its reply is in the session's buffer.
+    fn fetch(&mut self, host: Option<&mut Host>, request: &Request) -> Result<(), Error> {
         match host {
             None => self.send(request)?,
             Some(host) => self.reply = host.answer(self, request)?,
         }
-        let reply = wire::decode_reply(&self.reply);
-        let reply = reply.map_err(|e| Error::Form { what: "reply", reason: e.to_string() })?;
-        self.seen.add(reply.counters.files, reply.counters.bytes_scanned);
-        Ok(reply)
+        Ok(())
     }
 
     /// One command: its reply is in the session's buffer.
@@ -432,14 +438,17 @@ impl<T: Transport> Session<T> {
         sink: Sink<'_>,
     ) -> Result<(), Error> {
         loop {
-            let reply = self.exchange(host.as_deref_mut(), &request)?;
+            self.fetch(host.as_deref_mut(), &request)?;
+            let mut any = false;
+            let read = wire::each_record(&self.reply, |record| {
+                any = true;
+                sink(record)
+            });
+            let read = read.map_err(form)?;
+            let (ControlFlow::Continue(reply) | ControlFlow::Break(reply)) = &read;
+            self.seen.add(reply.counters.files, reply.counters.bytes_scanned);
             add(counters, &reply.counters);
-            let any = !reply.records.is_empty();
-            for record in reply.records {
-                if sink(record).is_break() {
-                    return Ok(());
-                }
-            }
+            let ControlFlow::Continue(reply) = read else { return Ok(()) };
             match on_from(any, reply.failure, reply.more)? {
                 None => return Ok(()),
                 resume => request.resume = resume,

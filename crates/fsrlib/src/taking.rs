@@ -82,7 +82,7 @@ impl<'a> Taking<'a> {
             }
             record => (self.sink)(self.nth, Ok(of_path(record, &self.asks[self.nth]))),
         });
-        let Some(reply) = reply.map_err(form)? else { return Ok(ControlFlow::Break(())) };
+        let ControlFlow::Continue(reply) = reply.map_err(form)? else { return Ok(ControlFlow::Break(())) };
         self.count(&reply.counters);
         if left == 0 {
             return Ok(ControlFlow::Continue(()));
@@ -120,6 +120,6 @@ impl<'a> Taking<'a> {
     }
 }
 
-fn form(error: wire::WireError) -> Error {
+pub(crate) fn form(error: wire::WireError) -> Error {
     Error::Form { what: "reply", reason: error.to_string() }
 }

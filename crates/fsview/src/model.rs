@@ -1,5 +1,7 @@
 //! What both file systems have in common.
 
+use smallvec::SmallVec;
+
 /// An inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ino(pub u32);
@@ -132,11 +134,14 @@ pub struct DirCursor {
     pub place: u64,
 }
 
+/// A name's bytes; short ones, as most are, without an allocation.
+pub type Name = SmallVec<[u8; 24]>;
+
 /// A directory entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
     /// The name's bytes.
-    pub name: Vec<u8>,
+    pub name: Name,
     /// Its inode.
     pub ino: Ino,
     /// What the entry says that it is, where the volume notes it there.

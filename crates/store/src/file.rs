@@ -14,6 +14,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -307,6 +308,13 @@ fn direct_works(file: &fs::File, block_size: u32) -> io::Result<()> {
 
 fn invalid(reason: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, reason)
+}
+
+/// Byte for byte the store's, for who has the kernel hand them on.
+impl AsFd for File {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.file.as_fd()
+    }
 }
 
 impl Store for File {

@@ -6,6 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::slice;
 
 use nearside_fsrlib::FileEntry;
 
@@ -181,6 +182,18 @@ impl Expression {
     /// Whether something is done with entries that is no line of their paths.
     pub fn has_own_output(&self) -> bool {
         self.what.any(&|test| matches!(test, Test::Act(Action::Printf(_) | Action::Exec(_))))
+    }
+
+    /// Where all that is done is to print the path of every entry as it comes: what is printed after it.
+    pub fn only_prints(&self) -> Option<u8> {
+        let in_order = !self.asks_empty && !self.depth_first;
+        let nodes = match &self.what {
+            Node::And(nodes) => &nodes[..],
+            node => slice::from_ref(node),
+        };
+        let [tests @ .., Node::Test(Test::Act(Action::Print(end)))] = nodes else { return None };
+        let every = tests.iter().all(|test| matches!(test, Node::Test(Test::True)));
+        (every && in_order && self.mindepth == 0 && self.maxdepth.is_none()).then_some(*end)
     }
 
     /// Every test, to be looked up where it has names.
@@ -683,6 +696,20 @@ mod tests {
         ] {
             let error = of(line).unwrap_err();
             assert!(error.contains(says), "{line}: {error}");
+        }
+        for (line, prints) in [
+            ("", Some(b'\n')),
+            ("-print0", Some(0)),
+            ("-true -print", Some(b'\n')),
+            ("-print -true", None),
+            ("-print -print", None),
+            ("! -print", None),
+            ("-name a", None),
+            ("-depth", None),
+            ("-mindepth 1", None),
+            ("-maxdepth 9", None),
+        ] {
+            assert_eq!(of(line).unwrap().only_prints(), prints, "{line}");
         }
         assert!(of(&"! ".repeat(DEEPEST)).unwrap_err().contains("at the end"));
         assert!(of(&format!("{}-true", "! ".repeat(DEEPEST + 1))).unwrap_err().contains("in each other"));

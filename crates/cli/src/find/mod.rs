@@ -106,6 +106,8 @@ struct Walk<'a> {
     json: bool,
     /// What directories say of their entries is enough.
     names: bool,
+    /// They are printed, and nothing else is done: what follows each.
+    prints: Option<u8>,
     /// Directories that wait for what comes after them: whether they are empty shows there, and where they
     /// are to come after what they hold, each waits within the one before it.
     held: Vec<Held>,
@@ -167,9 +169,10 @@ impl Walk<'_> {
         let maxdepth = self.expression.maxdepth;
         match record {
             Record::Entry(entry) => self.entry(entry, out),
-            Record::Name { path, kind } if self.names && kind != 0 => {
-                self.entry(FileEntry::of_name(path, kind), out)
-            }
+            Record::Name { path, kind } if self.names && kind != 0 => match self.prints {
+                Some(end) => Ok(out.name(&path).and_then(|()| out.write_all(&[end]))?),
+                None => self.entry(FileEntry::of_name(path, kind), out),
+            },
             // In a directory that may be read and not searched there are names alone,
             // into which find does not come.
             Record::Name { path, kind } => {
@@ -339,7 +342,8 @@ pub fn run(mut args: FindArgs) -> Outcome {
         return Err(Failure::Message("find: --json says what there is to say: no -printf, no -exec".into()));
     }
     let mut out = Out::new();
-    let mut drive = Drive::open_for(&args.drive, &mut paths)?;
+    // Of what follows in another command each directory on the way is listed anew.
+    let mut drive = Drive::open_for(&args.drive, &mut paths)?.with_buffer(1 << 20);
     let users = match expression.needs_names() {
         true => Users::needed(&args.names, args.drive.mounted, &mut drive)?,
         false => Users::of(&args.names, &mut drive)?,
@@ -372,6 +376,7 @@ pub fn run(mut args: FindArgs) -> Outcome {
             visit,
             json,
             names,
+            prints: expression.only_prints(),
             held: Vec::new(),
             failed: Vec::new(),
             gone: None,

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::Stdio;
 
 use nearside_conformance::needs;
 
@@ -251,6 +253,37 @@ fn cat_gives_every_byte() {
     assert_eq!(volume.run("cat", &["/absolute"]).out, fs::read(volume.tree.join("logs/b.log")).unwrap());
     let json = volume.run("cat", &["--json", "/hello.txt"]).json().remove(0);
     assert!(json["bytes"].as_str().unwrap().starts_with("aGVsbG8gd29ybGQK"));
+}
+
+#[test]
+fn cat_writes_to_files_and_survives_an_image_that_becomes_shorter() {
+    let test = "cat_writes_to_files_and_survives_an_image_that_becomes_shorter";
+    let Some(volume) = small(test) else { return };
+    let once = ["large", "hello.txt"].map(|name| fs::read(volume.tree.join(name)).unwrap()).concat();
+    let folder = tempfile::tempdir().unwrap();
+    let (to, image) = (folder.path().join("to"), folder.path().join("image"));
+    let cat = |image: &Path, to: Stdio| {
+        let mut cat = nearside();
+        cat.args(["cat", "-d"]).arg(image).args(["/large", "/hello.txt"]);
+        cat.stdout(to).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    for append in [false, true] {
+        let file = fs::OpenOptions::new().create(true).write(true).append(append).open(&to).unwrap();
+        let ran = cat(&volume.image, file.into()).wait_with_output().unwrap();
+        assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
+    }
+    assert!(fs::read(&to).unwrap() == [&once[..], &once].concat());
+
+    fs::copy(&volume.image, &image).unwrap();
+    let mut child = cat(&image, Stdio::piped());
+    let mut first = [0];
+    // It has begun, and waits: a pipe does not hold the file.
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(4096).unwrap();
+    let ran = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.code() == Some(1) && said.contains("/large: "), "{:?}: {said}", ran.status);
+    assert!(ran.stdout.len() < once.len());
 }
 
 #[test]

@@ -14,6 +14,9 @@ use super::{Volume, body};
 use crate::name;
 use crate::{DirCursor, DirEntry, Error, FileKind, Ino, Inode, RunPlace, Source};
 
+/// Bytes of an entry with a name of usual length.
+const USUAL_ENTRY: usize = 32;
+
 /// How a volume writes entries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form {
@@ -400,6 +403,7 @@ impl<S: Source> Directory<'_, S> {
         entries: &mut Vec<DirEntry>,
     ) -> Result<(), Error> {
         let mut all = Entries::new(block, self.volume.form());
+        entries.reserve(block.len() / USUAL_ENTRY);
         loop {
             let inside = wide(all.at);
             let Some(entry) = all.next() else { return Ok(()) };
@@ -423,7 +427,7 @@ impl<S: Source> Directory<'_, S> {
                 return Err(bad("an entry names the directory itself"));
             }
             entries.push(DirEntry {
-                name: entry.name.to_vec(),
+                name: entry.name.into(),
                 ino: Ino(entry.ino),
                 kind: kind_of(entry.kind),
                 place: base.saturating_add(inside),

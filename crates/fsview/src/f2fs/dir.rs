@@ -175,7 +175,7 @@ impl<'a, S: Source> Dir<'a, S> {
         let entries = self.cp.roll.entries(self.ino).filter(|_| from.place <= ROLLED_PLACE);
         for (name, ino) in entries {
             into.push(DirEntry {
-                name: name.to_vec(),
+                name: name.into(),
                 ino: self.named(ino)?,
                 kind: Some(FileKind::Regular),
                 place: ROLLED_PLACE,
@@ -211,7 +211,7 @@ impl<'a, S: Source> Dir<'a, S> {
                     return Err(bad("it names the directory itself"));
                 }
                 into.push(DirEntry {
-                    name: entry.name.to_vec(),
+                    name: entry.name.into(),
                     ino: self.named(entry.ino)?,
                     kind: entry.kind,
                     place,

@@ -427,22 +427,23 @@ fn failure_of(code: u32, text: &str, at: usize) -> Result<Option<Failure>, WireE
 /// [`WireError`]: the byte at which it is no reply, and why.
 pub fn decode_reply(bytes: &[u8]) -> Result<Reply<'_>, WireError> {
     let mut records = Vec::new();
-    let reply = each_record(bytes, |record| {
+    let read = each_record(bytes, |record| {
         records.push(record);
         ControlFlow::Continue(())
     })?;
-    Ok(Reply { records, ..reply.unwrap_or_default() })
+    let (ControlFlow::Continue(reply) | ControlFlow::Break(reply)) = read;
+    Ok(Reply { records, ..reply })
 }
 
 /// Reads a reply as [`decode_reply`] does, and hands each record on as it is read, in place of keeping all.
-/// `None` where `take` broke: what comes behind is then not looked at.
+/// It breaks where `take` broke: what comes behind is then not looked at, and of the rest the counters are known.
 ///
 /// # Errors
 /// [`WireError`]: the byte at which it is no reply, and why; the records before it were handed on.
 pub fn each_record<'a>(
     bytes: &'a [u8],
     mut take: impl FnMut(Record<'a>) -> ControlFlow<()>,
-) -> Result<Option<Reply<'a>>, WireError> {
+) -> Result<ControlFlow<Reply<'a>, Reply<'a>>, WireError> {
     let len = reply_len(bytes)?;
     let Some(all) = bytes.get(..len) else {
         return Err(WireError { at: 8, what: Fault::Short });
@@ -472,7 +473,7 @@ pub fn each_record<'a>(
         let value = r.bytes(len)?;
         r.padding(len)?;
         if take(decode_record(number, flags, Reader::new(value, value_at), at)?).is_break() {
-            return Ok(None);
+            return Ok(ControlFlow::Break(Reply { counters, ..Reply::default() }));
         }
     }
     let text = r.text(text_len)?;
@@ -487,7 +488,7 @@ pub fn each_record<'a>(
     };
     r.end()?;
     let failure = failure_of(code, text, 16)?;
-    Ok(Some(Reply { failure, counters, records: Vec::new(), more }))
+    Ok(ControlFlow::Continue(Reply { failure, counters, records: Vec::new(), more }))
 }
 
 fn decode_record<'a>(number: u16, flags: u16, mut v: Reader<'a>, at: usize) -> Result<Record<'a>, WireError> {

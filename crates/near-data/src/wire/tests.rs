@@ -478,7 +478,10 @@ fn a_list_of_paths_has_its_bounds() {
 #[test]
 fn records_are_read_one_by_one() {
     let records = vec![Record::Matches(1), Record::Answered(None), Record::Matches(2)];
-    let bytes = encode_reply(&Reply { records: records.clone(), ..Reply::default() }, 4096).unwrap();
+    let counters = Counters { files: 3, ..Counters::default() };
+    let of = |failure| Reply { counters, failure, ..Reply::default() };
+    let all = Reply { records: records.clone(), ..of(Some(Failure::NotFound)) };
+    let bytes = encode_reply(&all, 4096).unwrap();
     let until = |most: usize| {
         let mut taken = Vec::new();
         let end = each_record(&bytes, |record| {
@@ -487,8 +490,8 @@ fn records_are_read_one_by_one() {
         });
         (end.unwrap(), taken)
     };
-    assert_eq!(until(9), (Some(Reply::default()), records.clone()));
-    assert_eq!(until(2), (None, records[..2].to_vec()));
+    assert_eq!(until(9), (ControlFlow::Continue(of(Some(Failure::NotFound))), records.clone()));
+    assert_eq!(until(2), (ControlFlow::Break(of(None)), records[..2].to_vec()));
 }
 
 /// The numbers that a field of a reply can have, by what a reader does not know.
