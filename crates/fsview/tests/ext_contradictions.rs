@@ -93,7 +93,7 @@ fn listed(bytes: &[u8], path: &str) -> Result<Vec<Vec<u8>>, Error> {
     while let Some(at) = cursor {
         cursor = block_on(volume.read_dir(&image, &dir, at, &mut entries))?;
     }
-    Ok(entries.into_iter().map(|entry| entry.name).collect())
+    Ok(entries.into_iter().map(|entry| entry.name.to_vec()).collect())
 }
 
 /// That a directory is refused for this reason, when it is listed.

@@ -225,7 +225,7 @@ fn places_of_entries_last() {
         };
         let all = from(0);
         assert!(all.is_sorted_by(|a, b| (a.place, &a.name) < (b.place, &b.name)), "{path}");
-        let names: Vec<_> = all[all.len() - 3..].iter().map(|e| e.name.clone()).collect();
+        let names: Vec<_> = all[all.len() - 3..].iter().map(|e| e.name.to_vec()).collect();
         assert_eq!(names, [b"new-0", b"new-1", b"new-2"]);
         for entry in &all {
             let later: Vec<_> = all.iter().filter(|e| e.place >= entry.place).cloned().collect();

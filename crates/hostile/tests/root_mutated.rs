@@ -134,7 +134,7 @@ impl Side for View<'_> {
         while let Some(at) = cursor {
             cursor = now(self.volume.read_dir(self.source, &dir, at, &mut entries)).map_err(text)?;
         }
-        Ok(entries.into_iter().map(|entry| entry.name).collect())
+        Ok(entries.into_iter().map(|entry| entry.name.to_vec()).collect())
     }
 
     fn child(&self, dir: &Ino, name: &[u8]) -> Answer<Ino> {

@@ -229,7 +229,7 @@ pub fn list<I: Image>(volume: &Volume, image: &I, dir: &Inode) -> Result<Vec<Lis
     while let Some(at) = cursor {
         cursor = now(volume.read_dir(image, dir, at, &mut entries))?;
     }
-    Ok(entries.into_iter().map(|e| (e.name, e.ino, e.kind)).collect())
+    Ok(entries.into_iter().map(|e| (e.name.to_vec(), e.ino, e.kind)).collect())
 }
 
 /// The inode that an absolute path leads to.
