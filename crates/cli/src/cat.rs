@@ -77,8 +77,8 @@ pub fn run(mut args: CatArgs) -> Outcome {
     Ok(code)
 }
 
-/// Has the kernel hand on a file's bytes from `offset` to `end`, as far as that goes; to where it went. What is
-/// refused the drive is asked once more, and says so.
+/// Has the kernel hand on a file's bytes from `offset` to `end`, as far as that goes; to where it went. What
+/// is refused the drive is asked once more, and says so.
 fn hand_on(drive: &mut Drive, path: &OsStr, offset: u64, end: u64, out: &mut Out) -> Result<u64, Failure> {
     let Some(image) = drive.image() else { return Ok(offset) };
     let seen = drive.seen();

@@ -180,7 +180,8 @@ impl Drive {
         (self.session.transport().capacity(), self.session.transport().block_size())
     }
 
-    /// The image, where its bytes are those that operations see, and how these are done is left to the command.
+    /// The image, where its bytes are those that operations see, and how these are done is left to the
+    /// command.
     pub fn image(&self) -> Option<File> {
         match &self.store {
             Some(AnyStore::File(image)) if self.args.threads.is_none() && is_free(&self.args, self.alike) => {

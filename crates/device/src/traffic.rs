@@ -1,6 +1,6 @@
 //! What hosts asked of a subsystem's namespaces, and how long it took.
 //!
-//! Each reactor counts on cache lines of its own, one [`Meter`] for each namespace that it has a way into;
+//! Each reactor counts on cache lines of its own, one `Meter` for each namespace that it has a way into;
 //! who wants to know adds them up. What a reactor has counted stays when its host goes.
 
 use std::array;
@@ -54,7 +54,7 @@ impl Kind {
     }
 }
 
-/// Buckets of response times: four below [`FINEST_NS`] times four, then four to each doubling.
+/// Buckets of response times: four below `FINEST_NS` times four, then four to each doubling.
 pub const BUCKETS: usize = 104;
 /// Nanoseconds of the first bucket.
 const FINEST_NS: u64 = 256;

@@ -87,8 +87,9 @@ pub(crate) struct Walker {
 }
 
 impl Walker {
-    /// Below `root`, which was found at that path. `directories`: they are visited too. `names`: what directories
-    /// say of names is enough, files are visited as [`Visit::Name`]. `resume`: a cursor's path and places.
+    /// Below `root`, which was found at that path. `directories`: they are visited too. `names`: what
+    /// directories say of names is enough, files are visited as [`Visit::Name`]. `resume`: a cursor's path and
+    /// places.
     pub(crate) fn new(
         path: Vec<u8>,
         root: Found,
@@ -149,8 +150,8 @@ impl Walker {
         }
     }
 
-    /// Goes on to the next name of the innermost directory, where that is a file's, meant, and all that is to be
-    /// had of it: what it is. Then nothing has to be read or waited for.
+    /// Goes on to the next name of the innermost directory, where that is a file's, meant, and all that is to
+    /// be had of it: what it is. Then nothing has to be read or waited for.
     pub(crate) fn next_name(&mut self) -> Option<FileKind> {
         let frame = self.frames.last_mut().filter(|frame| frame.searchable)?;
         let DirEntry { name, kind, .. } = frame.names.last()?;

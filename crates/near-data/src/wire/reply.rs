@@ -436,7 +436,8 @@ pub fn decode_reply(bytes: &[u8]) -> Result<Reply<'_>, WireError> {
 }
 
 /// Reads a reply as [`decode_reply`] does, and hands each record on as it is read, in place of keeping all.
-/// It breaks where `take` broke: what comes behind is then not looked at, and of the rest the counters are known.
+/// It breaks where `take` broke: what comes behind is then not looked at, and of the rest the counters are
+/// known.
 ///
 /// # Errors
 /// [`WireError`]: the byte at which it is no reply, and why; the records before it were handed on.
