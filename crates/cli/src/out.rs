@@ -85,8 +85,8 @@ impl Out {
         Ok(())
     }
 
-    /// Has the kernel hand on up to `len` bytes of a file from byte `at` on, and says how many it has; 0 where
-    /// it does not, whatever the reason: who reads and writes them hears that.
+    /// Has the kernel hand on up to `len` bytes of a file from byte `at` on, and says how many it has; 0
+    /// where it does not, whatever the reason: who reads and writes them hears that.
     pub fn send(&mut self, file: impl AsFd, at: u64, len: usize) -> io::Result<usize> {
         self.to.flush()?;
         let sent = rustix::fs::sendfile(self.to.get_ref(), file, Some(&mut { at }), len).unwrap_or(0);

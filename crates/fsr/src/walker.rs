@@ -88,8 +88,8 @@ pub(crate) struct Walker {
 
 impl Walker {
     /// Below `root`, which was found at that path. `directories`: they are visited too. `names`: what
-    /// directories say of names is enough, files are visited as [`Visit::Name`]. `resume`: a cursor's path and
-    /// places.
+    /// directories say of names is enough, files are visited as [`Visit::Name`]. `resume`: a cursor's path
+    /// and places.
     pub(crate) fn new(
         path: Vec<u8>,
         root: Found,
