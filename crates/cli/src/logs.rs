@@ -1,6 +1,7 @@
 //! What is said on standard error of what happens: as much as NEARSIDE_LOG asks for, else as a server's file
-//! does, else warnings.
+//! does, else warnings. Keys are not said: what is quoted of a file may hold one that is there by mistake.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard};
@@ -30,6 +31,44 @@ pub fn recent() -> Vec<String> {
     kept().iter().rev().cloned().collect()
 }
 
+/// What keys begin with, of DH-HMAC-CHAP and of TLS, in their forms of interchange.
+const KEYS: [&str; 2] = ["DHHC-1:", "NVMeTLSkey-1:"];
+
+/// A text without what follows the beginning of a key, up to a space or a quote.
+pub fn redacted(text: &str) -> Cow<'_, str> {
+    let first = |text: &str| KEYS.into_iter().filter_map(|key| Some(text.find(key)? + key.len())).min();
+    let Some(mut at) = first(text) else { return text.into() };
+    let (mut left, mut safe) = (text, String::new());
+    loop {
+        let (before, key) = left.split_at(at);
+        safe += before;
+        safe += "...";
+        let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`');
+        left = key.find(ends).map_or("", |end| &key[end..]);
+        match first(left) {
+            Some(next) => at = next,
+            None => return (safe + left).into(),
+        }
+    }
+}
+
+/// Standard error for lines, without keys.
+struct Said;
+
+impl Write for Said {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match redacted(&String::from_utf8_lossy(bytes)) {
+            Cow::Borrowed(_) => terminal::Lines.write_all(bytes)?,
+            Cow::Owned(safe) => terminal::Lines.write_all(safe.as_bytes())?,
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        terminal::Lines.flush()
+    }
+}
+
 /// Keeps the lines that are written to it, one at a time.
 struct Kept;
 
@@ -40,7 +79,7 @@ impl Write for Kept {
         if kept.len() == LINES {
             kept.pop_front();
         }
-        kept.push_back(text.trim_end().to_owned());
+        kept.push_back(redacted(text.trim_end()).into_owned());
         Ok(bytes.len())
     }
 
@@ -73,7 +112,7 @@ impl Logs {
             }
         };
         let (filter, level) = reload::Layer::new(set.or(asked).unwrap_or(LevelFilter::WARN));
-        let lines = fmt::layer().with_ansi(false).with_target(false).with_writer(|| terminal::Lines);
+        let lines = fmt::layer().with_ansi(false).with_target(false).with_writer(|| Said);
         let kept = fmt::layer().with_ansi(false).with_target(false).with_writer(|| Kept);
         let kept = kept.with_filter(LevelFilter::WARN);
         let _ = registry().with(lines.with_filter(filter)).with(kept).try_init();
@@ -101,5 +140,25 @@ mod tests {
         let recent = recent();
         assert!(recent.len() == LINES && recent[0].starts_with("line 191 "), "{recent:?}");
         assert!(recent.iter().all(|line| line.len() <= LONGEST + 3));
+        // Here, since another test would write between these lines.
+        let line = "serve.toml: 3 | key = \"DHHC-1:00:c2VjcmV0:\"\n";
+        assert_eq!(Kept.write(line.as_bytes()).unwrap(), line.len());
+        assert_eq!(super::recent()[0], "serve.toml: 3 | key = \"DHHC-1:...\"");
+    }
+
+    #[test]
+    fn keys_are_not_said() {
+        for (text, safe) in [
+            ("", ""),
+            ("no key", "no key"),
+            ("DHHC-1:00:AAEC/+==:", "DHHC-1:..."),
+            ("a 'DHHC-1:00:AAEC:' and", "a 'DHHC-1:...' and"),
+            ("`NVMeTLSkey-1:01:AAEC:`, DHHC-1:01:x:\nnext", "`NVMeTLSkey-1:...`, DHHC-1:...\nnext"),
+            ("DHHC-1:DHHC-1:x \u{e9}", "DHHC-1:... \u{e9}"),
+        ] {
+            assert_eq!(redacted(text), safe);
+        }
+        let error = toml::from_str::<toml::Table>("key = \"DHHC-1:00:c2VjcmV0:\" x").unwrap_err().to_string();
+        assert!(error.contains("c2VjcmV0") && !redacted(&error).contains("c2VjcmV0"), "{error}");
     }
 }

@@ -40,10 +40,14 @@ impl FromStr for Logical {
 }
 
 /// The two names in a name of device-mapper's, where one hyphen is between them and two are one of their own
-/// (LVM2, `dm_build_dm_name`).
+/// (LVM2, `dm_build_dm_name`). With a second one it is a part of a volume, as `vg-lv-real`.
 fn of_device_mapper(text: &str) -> Option<(String, String)> {
     let lone = |at: &usize| !text[..*at].ends_with('-') && !text[at + 1..].starts_with('-');
-    let at = text.match_indices('-').map(|(at, _)| at).find(lone)?;
+    let mut between = text.match_indices('-').map(|(at, _)| at).filter(lone);
+    let at = between.next()?;
+    if between.next().is_some() {
+        return None;
+    }
     Some((text[..at].replace("--", "-"), text[at + 1..].replace("--", "-")))
 }
 
@@ -167,9 +171,18 @@ mod tests {
         assert_eq!(("vg/lv".parse(), "/dev/vg/lv".parse()), (of("vg", "lv"), of("vg", "lv")));
         assert_eq!("/dev/mapper/vg-lv".parse(), of("vg", "lv"));
         assert_eq!("/dev/mapper/my--vg-a--b--c".parse(), of("my-vg", "a-b-c"));
-        for bad in
-            ["", "vg", "/lv", "vg/", "/dev/vg", "/dev/mapper/vglv", "/dev/mapper/vg--lv", "/dev/mapper/-lv"]
-        {
+        assert_eq!("/dev/mapper/vg-lv--real".parse(), of("vg", "lv-real"));
+        for bad in [
+            "",
+            "vg",
+            "/lv",
+            "vg/",
+            "/dev/vg",
+            "/dev/mapper/vglv",
+            "/dev/mapper/vg--lv",
+            "/dev/mapper/-lv",
+            "/dev/mapper/vg-lv-real",
+        ] {
             assert!(bad.parse::<Logical>().is_err(), "{bad:?}");
         }
     }

@@ -5,6 +5,8 @@
 //! when both have ended (seen with `block_rq_issue` beside `f2fs_sync_file_exit`): on a drive that does no
 //! more than it must, that node is lost in a power cut, and the host has called it durable.
 
+use std::collections::VecDeque;
+
 use nearside_store::Token;
 
 /// Mutations in flight of one way in, and flushes that wait for some of them.
@@ -14,13 +16,15 @@ pub(crate) struct FlushOrder {
     begun: u64,
     in_flight: usize,
     /// In the order in which they came.
-    held: Vec<Held>,
+    held: VecDeque<Held>,
+    waiting: usize,
 }
 
+/// Flushes with no mutation between them.
 #[derive(Debug)]
 struct Held {
-    token: Token,
-    /// Mutations with smaller numbers came before it.
+    tokens: VecDeque<Token>,
+    /// Mutations with smaller numbers came before them.
     after: u64,
     /// Of those, in flight.
     left: usize,
@@ -39,7 +43,7 @@ impl FlushOrder {
     #[inline]
     pub(crate) fn ends(&mut self, number: u64) {
         self.in_flight -= 1;
-        for held in self.held.iter_mut().filter(|held| number < held.after) {
+        for held in self.held.iter_mut().rev().take_while(|held| number < held.after) {
             held.left -= 1;
         }
     }
@@ -49,7 +53,14 @@ impl FlushOrder {
     pub(crate) fn holds(&mut self, token: Token) -> bool {
         let waits = self.in_flight > 0;
         if waits {
-            self.held.push(Held { token, after: self.begun, left: self.in_flight });
+            self.waiting += 1;
+            match self.held.back_mut().filter(|held| held.after == self.begun) {
+                Some(held) => held.tokens.push_back(token),
+                None => {
+                    let tokens = VecDeque::from([token]);
+                    self.held.push_back(Held { tokens, after: self.begun, left: self.in_flight });
+                }
+            }
         }
         waits
     }
@@ -57,23 +68,30 @@ impl FlushOrder {
     /// The first of those that wait, if it waits for nothing any more.
     #[inline]
     pub(crate) fn first(&self) -> Option<Token> {
-        self.held.first().filter(|held| held.left == 0).map(|held| held.token)
+        let held = self.held.front().filter(|held| held.left == 0)?;
+        held.tokens.front().copied()
     }
 
     /// That one waits no more.
     pub(crate) fn leaves(&mut self) {
-        self.held.remove(0);
+        if let Some(held) = self.held.front_mut() {
+            held.tokens.pop_front();
+            self.waiting -= 1;
+            if held.tokens.is_empty() {
+                self.held.pop_front();
+            }
+        }
     }
 
     /// Nobody asks for what waits any more.
     pub(crate) fn abandons(&mut self) {
-        self.held.clear();
+        (self.held, self.waiting) = (VecDeque::new(), 0);
     }
 
     /// Flushes that wait.
     #[inline]
     pub(crate) fn waiting(&self) -> usize {
-        self.held.len()
+        self.waiting
     }
 }
 
@@ -212,17 +230,18 @@ mod tests {
         rig.submit(write(4), 4);
         rig.poll(&[write(2)]);
         rig.submit(Operation::Flush, 5);
-        assert_eq!((rig.asked(), rig.access.in_flight()), (vec![read, write(1), write(4)], 5));
+        rig.submit(Operation::Flush, 6);
+        assert_eq!((rig.asked(), rig.access.in_flight()), (vec![read, write(1), write(4)], 6));
         // What came after the first flush, and the read, hold it back no more than each other.
         rig.poll(&[write(1)]);
         assert_eq!(rig.asked(), [read, write(4), Operation::Flush]);
         rig.poll(&[write(4), Operation::Flush]);
         rig.poll(&[Operation::Flush]);
-        assert_eq!((rig.done.clone(), rig.access.in_flight()), (vec![2, 1, 4, 3, 5], 1));
-        let seen = ["end 1024", "end 512", "flush", "end 2048", "flushed 7", "flush", "flushed 7"];
-        assert_eq!(rig.seen(), seen);
+        assert_eq!((rig.done.clone(), rig.access.in_flight()), (vec![2, 1, 4, 3, 5, 6], 1));
+        let seen = ["end 1024", "end 512", "flush", "end 2048", "flushed 7", "flush", "flush"];
+        assert_eq!(rig.seen()[..7], seen);
         // Nothing is in flight that changes anything: at once.
-        rig.submit(Operation::Flush, 6);
+        rig.submit(Operation::Flush, 7);
         assert_eq!(rig.asked(), [read, Operation::Flush]);
     }
 

@@ -21,6 +21,7 @@ use slab::Slab;
 use crate::fault;
 use crate::firmware::Observer;
 use crate::flush_order::FlushOrder;
+use crate::reactor::BATCH;
 use crate::stripes::Stripes;
 use crate::subsystem::REPORT_EVERY_NS;
 
@@ -313,7 +314,9 @@ impl<S: Store> OpenChannel<S> {
         near_data: bool,
         sink: &mut impl FnMut(Token, Completion),
     ) -> Option<Nanos> {
-        while let Some(token) = self.order.first() {
+        // So many at a time, as of what a host submits.
+        for _ in 0..BATCH {
+            let Some(token) = self.order.first() else { break };
             match self.start(namespace, near_data, Operation::Flush, Data::None, token, now) {
                 // It is tried again.
                 Submitted::Done(Completion { result: Err(StoreError::Busy), .. }) => break,
@@ -386,7 +389,7 @@ fn check_returned(operation: &Operation, given: Option<usize>, completion: &Comp
 
 /// The bytes that an operation changes, and whether they are durable once it is done.
 #[inline]
-fn mutation(operation: &Operation) -> Option<(u64, u64, bool)> {
+pub(crate) fn mutation(operation: &Operation) -> Option<(u64, u64, bool)> {
     match *operation {
         Operation::Write { offset, len, fua } | Operation::WriteZeroes { offset, len, fua } => {
             Some((offset, len, fua))

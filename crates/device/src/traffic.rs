@@ -281,15 +281,20 @@ impl Ledger {
     }
 
     pub(crate) fn traffic(&self) -> Traffic {
-        let books = self.books();
-        let mut traffic = Traffic { namespaces: books.namespaces.clone(), hosts: BTreeMap::new() };
-        for (host, tally) in &books.hosts {
-            traffic.hosts.entry(host.clone()).or_default().add(tally);
+        // Reactors wait for the books where a host comes or goes: meters are read without them. One that is
+        // closed meanwhile is not in these sums, and keeps what it counted.
+        let (namespaces, closed, others, live) = {
+            let books = self.books();
+            (books.namespaces.clone(), books.hosts.clone(), books.others.clone(), books.live.clone())
+        };
+        let mut traffic = Traffic { namespaces, hosts: BTreeMap::new() };
+        for (host, tally) in closed {
+            traffic.hosts.entry(host).or_default().add(&tally);
         }
-        if books.others != Tally::default() {
-            traffic.hosts.entry(OTHERS.to_owned()).or_default().add(&books.others);
+        if others != Tally::default() {
+            traffic.hosts.entry(OTHERS.to_owned()).or_default().add(&others);
         }
-        for meter in &books.live {
+        for meter in &live {
             let tally = meter.tally();
             traffic.namespaces.entry(meter.nsid).or_default().add(&tally);
             traffic.hosts.entry(meter.host.clone()).or_default().add(&tally);

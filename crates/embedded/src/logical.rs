@@ -40,7 +40,7 @@ impl AnyStore {
     /// `InvalidData` where the table of partitions contradicts itself; else the file's. All name it.
     pub fn logical_volumes(&self) -> io::Result<(Vec<LogicalVolume>, Vec<String>)> {
         let Some(disk) = self.disk() else { return Ok(Default::default()) };
-        let (groups, warnings) = groups_of(&disk)?;
+        let (groups, warnings) = groups_of(&disk, None)?;
         let mut found = Vec::new();
         for group in groups {
             let group_uuid = group.uuid();
@@ -77,7 +77,7 @@ impl AnyStore {
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         };
         let named = |kind, why: String| io::Error::new(kind, format!("{}: {why}", disk.path().display()));
-        let (mut all, warnings) = groups_of(&disk)?;
+        let (mut all, warnings) = groups_of(&disk, partition)?;
         all.retain(|known| partition.is_none_or(|number| known.partitions.contains(&number)));
         let missing = |what: String, there: Vec<&str>| {
             let beside = warnings.first().map(|first| format!("; {first}")).unwrap_or_default();
@@ -130,10 +130,11 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
-/// The groups of a disk, and what a user should know beside them.
-fn groups_of(disk: &Disk) -> io::Result<(Vec<Group>, Vec<String>)> {
+/// The groups of a disk, and what a user should know beside them. With a partition's number, that in it
+/// counts among clones.
+fn groups_of(disk: &Disk, partition: Option<u32>) -> io::Result<(Vec<Group>, Vec<String>)> {
     let path = disk.path().display();
-    let found = now(groups(&Bytes::of(disk.reader(), disk.capacity())));
+    let found = now(groups(&Bytes::of(disk.reader(), disk.capacity()), partition));
     let Groups { groups, warnings } = found.map_err(|error| {
         let kind = match error {
             Error::Read { .. } => io::ErrorKind::Other,

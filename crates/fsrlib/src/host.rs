@@ -447,9 +447,10 @@ impl<T: Transport> Session<T> {
         &mut self,
         mut sink: impl FnMut(Result<Deleted, Failure>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
+        let retriever = self.knows_deleted()?;
         let (mut next, mut found) = (Some(1), Vec::new());
         while let Some(from) = next {
-            next = self.deleted_from(from, &mut found)?;
+            next = self.deleted_from(&retriever, from, &mut found)?;
             if found.drain(..).try_for_each(&mut sink).is_break() {
                 break;
             }
@@ -462,21 +463,27 @@ impl<T: Transport> Session<T> {
     /// # Errors
     /// Its own.
     pub fn may_list_deleted(&mut self) -> Result<(), Error> {
-        self.deleted_from(1, &mut Vec::new()).map(drop)
+        let retriever = self.knows_deleted()?;
+        self.deleted_from(&retriever, 1, &mut Vec::new()).map(drop)
     }
 
-    fn deleted_from(
-        &mut self,
-        from: u32,
-        found: &mut Vec<Result<Deleted, Failure>>,
-    ) -> Result<Option<u32>, Error> {
+    /// What looks for them.
+    fn knows_deleted(&self) -> Result<Retriever, Error> {
         if self.credentials.uid != 0 {
             let why = "of deleted files no mode says any more who may have them: only root";
             return Err(Error::Refused(Failure::DeniedAs(why.into())));
         }
         needs_reads(self, "look for deleted files")?;
+        Ok(Retriever::new(Config { state: self.state, ..Config::default() }))
+    }
+
+    fn deleted_from(
+        &mut self,
+        retriever: &Retriever,
+        from: u32,
+        found: &mut Vec<Result<Deleted, Failure>>,
+    ) -> Result<Option<u32>, Error> {
         let partition = self.partition;
-        let retriever = Retriever::new(Config { state: self.state, ..Config::default() });
         let reads = Reads { session: RefCell::new(self), failure: Cell::new(None) };
         let next = now(retriever.deleted(&&reads, partition, from, found));
         match reads.failure.take() {

@@ -68,12 +68,24 @@ impl Standing {
 /// [`Error::Unsupported`] with the level of another array than RAID 1, and for a member that has not all of
 /// the array; [`Error::Corrupt`], [`Error::Read`].
 pub async fn member<S: Source>(source: &S, offset: u64, len: u64) -> Result<Option<Member>, Error> {
+    match at_beginning(source, offset, len).await? {
+        None => at_end(source, offset, len, 0).await,
+        found => Ok(found),
+    }
+}
+
+/// The same by a superblock before the array's bytes alone (versions 1.1 and 1.2).
+pub(crate) async fn at_beginning<S: Source>(
+    source: &S,
+    offset: u64,
+    len: u64,
+) -> Result<Option<Member>, Error> {
     for within in [0, BLOCK] {
         if let Some(found) = current(source, within, offset, len).await? {
             return Ok(Some(found));
         }
     }
-    at_end(source, offset, len, 0).await
+    Ok(None)
 }
 
 /// What is known of the first `used` of `len` bytes at `offset` of a source, by the superblock of a member
@@ -138,8 +150,11 @@ async fn at_end<S: Source>(source: &S, offset: u64, len: u64, used: u64) -> Resu
         (state, _) if state & 1 != 0 => return failed(),
         _ => return spare(),
     }
-    let alike = (word(132) & 1 == 0).then(|| u64::from(word(172)));
-    let standing = Standing::of(le64(&block, 156).unwrap_or(0), alike);
+    // As the kernel: how far a resync came counts only as of the last event.
+    let (events, checkpoint) = (le64(&block, 156).unwrap_or(0), le64(&block, 164).unwrap_or(0));
+    let synced = if events == checkpoint { u64::from(word(172)) } else { 0 };
+    let alike = (word(132) & 1 == 0).then_some(synced);
+    let standing = Standing::of(events, alike);
     Ok(Some(Member { offset, len: within.min(u64::from(word(32)).saturating_mul(1024)), standing }))
 }
 

@@ -34,7 +34,7 @@ pub fn run(input: &[u8]) {
         if how & 1 == 0 {
             mend(&mut drive);
         }
-        let Ok(all) = now(groups(&drive)) else { return };
+        let Ok(all) = now(groups(&drive, None)) else { return };
         for group in all.groups {
             for volume in group.volumes {
                 let Ok(runs) = volume.runs else { continue };
@@ -103,7 +103,7 @@ mod tests {
         if mended {
             mend(&mut drive);
         }
-        let Groups { groups, warnings } = now(groups(&drive)).unwrap();
+        let Groups { groups, warnings } = now(groups(&drive, None)).unwrap();
         (groups, warnings)
     }
 
@@ -260,7 +260,7 @@ mod tests {
         .concat();
         let begin = "logical_volumes {\n";
         let drive = with_text(|text| text.replacen(begin, &format!("{begin}{added}"), 1));
-        let Groups { groups, warnings } = now(groups(&Patched::new(&drive))).unwrap();
+        let Groups { groups, warnings } = now(groups(&Patched::new(&drive), None)).unwrap();
         assert_eq!(warnings, [""; 0]);
         let visible = groups[0].volumes.iter().filter(|volume| volume.visible);
         let mut names: Vec<&str> = visible.map(|volume| &*volume.name).collect();
@@ -280,5 +280,58 @@ mod tests {
         };
         assert_eq!(why("none"), "it has no extents");
         assert_eq!(why(&long), "its metadata are damaged: a name of 200 bytes");
+    }
+
+    #[test]
+    fn a_text_is_kept_within_bounds() {
+        let of = |change: &dyn Fn(String) -> String| {
+            let drive = with_text(change);
+            let Groups { groups, warnings } = now(groups(&Patched::new(&drive), None)).unwrap();
+            (groups, warnings)
+        };
+        let (groups, warnings) = of(&|text| text.replacen("\"vmmtIv-", "\"vmmtI-", 1));
+        let says = "LVM metadata: vg0 has an identifier of 31 characters, not 32 at byte 65536";
+        assert_eq!((groups, warnings), (vec![], vec![format!("corrupt volume: {says}")]));
+        let device = format!("\"/dev/{}\"", "x".repeat(300));
+        let (groups, warnings) = of(&|text| text.replacen("\"/dev/loop1\"", &device, 1));
+        assert_eq!(warnings, [""; 0]);
+        let far = groups[0].volumes.iter().find(|volume| volume.name == "far").unwrap();
+        let says = format!("(\"/dev/{}\"), which is not here", "x".repeat(123));
+        assert!(far.runs.as_ref().is_err_and(|why| why.ends_with(&says)), "{far:?}");
+        let begin = "logical_volumes {\n";
+        let many: String = (0..4100).map(|nr| format!("l{nr:04}{{}}\n")).collect();
+        let (groups, warnings) = of(&|text| text.replacen(begin, &format!("{begin}{many}"), 1));
+        assert_eq!(groups[0].volumes.len(), 4096);
+        let [one] = &warnings[..] else { panic!("{warnings:?}") };
+        assert!(one.starts_with("vg0 has 41") && one.ends_with("only the first 4096 are read"), "{one}");
+    }
+
+    #[test]
+    fn of_clones_the_partition_says_which() {
+        let volume = gunzip(PV);
+        let mut disk = vec![0u8; 1 << 20];
+        for entry in [446, 462] {
+            let (from, sectors) = ((disk.len() / 512) as u32, (volume.len() / 512) as u32);
+            disk[entry + 4] = 0x8e;
+            disk[entry + 8..entry + 12].copy_from_slice(&from.to_le_bytes());
+            disk[entry + 12..entry + 16].copy_from_slice(&sectors.to_le_bytes());
+            disk.extend(&volume);
+        }
+        disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+        let of = |partition| {
+            let Groups { groups, warnings } = now(groups(&Patched::new(&disk), partition)).unwrap();
+            assert_eq!(warnings, [""; 0]);
+            let [group] = &groups[..] else { panic!("{groups:?}") };
+            let root = group.volumes.iter().find(|volume| volume.name == "root").unwrap();
+            (group.partitions.clone(), root.runs.clone().map(|runs| runs[0].offset))
+        };
+        let says =
+            "it lies in part on pv0: several physical volumes here have its identifier: partitions 1, 2";
+        for not_decided in [None, Some(3)] {
+            assert_eq!(of(not_decided), (vec![1, 2], Err(says.to_owned())));
+        }
+        let first = (1 << 20) + BEGINNING;
+        assert_eq!(of(Some(1)), (vec![1], Ok(first)));
+        assert_eq!(of(Some(2)), (vec![2], Ok(first + volume.len() as u64)));
     }
 }

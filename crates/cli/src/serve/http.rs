@@ -27,18 +27,16 @@ pub fn start(address: SocketAddr, site: Site) -> Result<SocketAddr, String> {
     let failed = |e: &dyn Display| format!("{address}: {e}");
     let listener = TcpListener::bind(address).map_err(|e| failed(&e))?;
     let at = listener.local_addr().map_err(|e| failed(&e))?;
-    let private = at.ip().to_canonical().is_loopback();
-    listener::open("http", listener, PATIENCE, move |peer| answer(peer, &site, private))
-        .map_err(|e| failed(&e))?;
+    listener::open("http", listener, PATIENCE, move |peer| answer(peer, &site)).map_err(|e| failed(&e))?;
     Ok(at)
 }
 
 /// Reads a request and answers it.
-fn answer(peer: &mut dyn Peer, site: &Site, private: bool) -> io::Result<()> {
+fn answer(peer: &mut dyn Peer, site: &Site) -> io::Result<()> {
     let mut head = [0; HEAD];
     let mut len = 0;
     let reply = loop {
-        if let Some(reply) = reply(&head[..len], site, private) {
+        if let Some(reply) = reply(&head[..len], site) {
             break reply;
         }
         if len == head.len() {
@@ -85,7 +83,7 @@ impl Reply {
 }
 
 /// The reply to a head; `None` while it is not whole.
-fn reply(head: &[u8], site: &Site, private: bool) -> Option<Reply> {
+fn reply(head: &[u8], site: &Site) -> Option<Reply> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS];
     let mut request = httparse::Request::new(&mut fields);
     match request.parse(head) {
@@ -102,10 +100,10 @@ fn reply(head: &[u8], site: &Site, private: bool) -> Option<Reply> {
         _ => return Some(Reply::of("405 Method Not Allowed")),
     };
     let mut hosts = request.headers.iter().filter(|field| field.name.eq_ignore_ascii_case("host"));
-    // A name that leads to this machine only where somebody else's server says so: a page of that server's
-    // reads what is here.
-    let meant = |host: &[u8]| std::str::from_utf8(host).is_ok_and(is_this_machine);
-    if private && !hosts.all(|field| meant(field.value)) {
+    // A name leads to this machine where somebody else's server says so: a page of that server's would read
+    // what is here, whatever address it is at.
+    let meant = |host: &[u8]| std::str::from_utf8(host).is_ok_and(is_address);
+    if !hosts.all(|field| meant(field.value)) {
         return Some(Reply { head_only, ..Reply::of("421 Misdirected Request") });
     }
     let path = request.path.unwrap_or("").split(['?', '#']).next().unwrap_or("");
@@ -121,8 +119,8 @@ fn reply(head: &[u8], site: &Site, private: bool) -> Option<Reply> {
     Some(reply.map_or_else(|_| Reply::of("500 Internal Server Error"), found))
 }
 
-/// Whether a host by which a loopback address was asked for is one, or this machine's name for itself.
-fn is_this_machine(host: &str) -> bool {
+/// Whether a host that was asked for is an address, or a machine's name for itself.
+fn is_address(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or(rest),
         None => host.split(':').next().unwrap_or(host),
@@ -135,12 +133,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_this_machine() {
+    fn addresses_and_names() {
         for host in ["127.0.0.1:9421", "localhost", "LOCALHOST:1", "[::1]:9421", "[::1]", "192.0.2.1"] {
-            assert!(is_this_machine(host), "{host}");
+            assert!(is_address(host), "{host}");
         }
         for host in ["example.com", "localhost.example.com:9421", "", "127.0.0.1.example.com", "[::1.x]"] {
-            assert!(!is_this_machine(host), "{host}");
+            assert!(!is_address(host), "{host}");
         }
     }
 }

@@ -2,13 +2,15 @@
 //! whoever connects asks one thing, is answered, and the connection ends.
 //!
 //! Each is answered on a thread of its own, so that a slow one keeps nobody else waiting; at most [`MOST`] at
-//! a time, of which the oldest gives way to a new one; and a peer has one limit for all the time that it
-//! takes.
+//! a time, of which the oldest gives way to a new one. Who gives way is cut off at once, but what was being
+//! worked out for him goes on to its end: with [`THREADS`] at work nobody else is met. A peer has one limit
+//! for all the time that it takes.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,8 @@ use nearside_dma::socket::Timed;
 
 /// Connections that are answered at a time.
 const MOST: usize = 8;
+/// Threads of a listener that answer, those whose connections gave way among them.
+const THREADS: usize = 16;
 /// What time a peer has to ask and to take its answer.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -78,6 +82,25 @@ impl<S: Stream> Answered<S> {
     }
 }
 
+/// A thread that lives, or is about to.
+struct Living(Arc<AtomicUsize>);
+
+impl Living {
+    /// One more; `None` where there are as many as may be.
+    fn begin(all: &Arc<AtomicUsize>) -> Option<Living> {
+        let before = all.fetch_add(1, Ordering::Relaxed);
+        // Dropped where it is one too many, it is counted no more.
+        let living = Living(all.clone());
+        (before < THREADS).then_some(living)
+    }
+}
+
+impl Drop for Living {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Answers who connects, on threads of its own, for as long as the program runs.
 pub fn open<L>(
     name: &'static str,
@@ -90,8 +113,10 @@ where
 {
     let answered = Arc::new(Answered(Mutex::new(Vec::new())));
     let answer = Arc::new(answer);
+    let threads = Arc::new(AtomicUsize::new(0));
     let mut id = 0;
     let mut meet = move |stream: L::Stream| -> io::Result<()> {
+        let Some(living) = Living::begin(&threads) else { return Ok(()) };
         id += 1;
         answered.enter(id, &stream)?;
         let (all, answer, until) = (answered.clone(), answer.clone(), Instant::now() + patience);
@@ -101,6 +126,7 @@ where
                 tracing::info!(%error, name);
             }
             all.leave(id);
+            drop(living);
         });
         spawned.map(drop).inspect_err(|_| answered.leave(id))
     };
@@ -119,7 +145,7 @@ where
 mod tests {
     use super::*;
     use std::net::TcpListener;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicBool;
 
     /// A listener that gives back each line; its address, and how many it is at work for.
     fn echoes(patience: Duration) -> (std::net::SocketAddr, Arc<AtomicUsize>) {
@@ -146,36 +172,76 @@ mod tests {
         (address, at_work)
     }
 
+    /// What is said to a line; nothing where there is no room.
     fn ask(address: std::net::SocketAddr) -> String {
         let mut stream = TcpStream::connect(address).unwrap();
-        stream.write_all(b"hello\n").unwrap();
+        let _ = stream.write_all(b"hello\n");
         let mut said = String::new();
-        stream.read_to_string(&mut said).unwrap();
+        let _ = stream.read_to_string(&mut said);
         said
     }
 
     #[test]
     fn those_who_say_nothing_keep_nobody_waiting() {
         let (address, at_work) = echoes(Duration::from_secs(3600));
-        let mut silent: Vec<TcpStream> = (0..3 * MOST)
-            .map(|_| {
-                let mut stream = TcpStream::connect(address).unwrap();
-                stream.write_all(b"hel").unwrap();
-                stream
-            })
-            .collect();
-        assert_eq!(ask(address), "hello");
+        let silent = || {
+            let mut stream = TcpStream::connect(address).unwrap();
+            let _ = stream.write_all(b"hel");
+            stream
+        };
+        let mut first = silent();
+        let others: Vec<TcpStream> = (1..3 * MOST).map(|_| silent()).collect();
+        // While those that gave way are still ending, there may be no room.
+        while ask(address) != "hello" {}
         // The oldest were ended, and never are there more than may be.
-        assert_eq!(silent[0].read(&mut [0]).unwrap_or(0), 0);
+        assert_eq!(first.read(&mut [0]).unwrap_or(0), 0);
         while at_work.load(Ordering::SeqCst) >= MOST {
             std::thread::yield_now();
         }
         // The newest goes on where it was.
-        let last = silent.last_mut().unwrap();
-        last.write_all(b"lo\n").unwrap();
-        let mut said = String::new();
-        last.read_to_string(&mut said).unwrap();
-        assert_eq!(said, "hello");
+        let goes_on = || {
+            let mut last = silent();
+            let _ = last.write_all(b"lo\n");
+            let mut said = String::new();
+            let _ = last.read_to_string(&mut said);
+            said == "hello"
+        };
+        while !goes_on() {}
+        drop(others);
+    }
+
+    #[test]
+    fn work_that_nobody_waits_for_has_a_bound() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (at_work, may_end) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let (counted, ends) = (at_work.clone(), may_end.clone());
+        let answer = move |peer: &mut dyn Peer| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            while !ends.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            counted.fetch_sub(1, Ordering::SeqCst);
+            peer.write_all(b"done")
+        };
+        open("work", listener, Duration::from_secs(3600), answer).unwrap();
+        let asked: Vec<TcpStream> = (0..THREADS).map(|_| TcpStream::connect(address).unwrap()).collect();
+        while at_work.load(Ordering::SeqCst) < THREADS {
+            std::thread::yield_now();
+        }
+        // One more finds no room, and costs nobody his.
+        let mut more = TcpStream::connect(address).unwrap();
+        assert_eq!(more.read(&mut [0]).unwrap_or(0), 0);
+        assert_eq!(at_work.load(Ordering::SeqCst), THREADS);
+        may_end.store(true, Ordering::SeqCst);
+        let said = |mut stream: TcpStream| {
+            let mut said = String::new();
+            let _ = stream.read_to_string(&mut said);
+            said
+        };
+        let answered = asked.into_iter().map(said).filter(|said| said == "done").count();
+        assert_eq!(answered, MOST);
+        while said(TcpStream::connect(address).unwrap()) != "done" {}
     }
 
     #[test]

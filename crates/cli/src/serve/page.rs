@@ -53,6 +53,7 @@ pub fn state(seen: &Seen, history: &History) -> Value {
     let (now, past, up) = history.tell();
     let seconds = up.as_secs_f64().max(1e-3);
     let mut state = control::status(seen);
+    withhold(&mut state);
     let (mut namespaces, mut hosts) = (Vec::new(), Vec::new());
     for offer in seen.target.offers() {
         let traffic = offer.subsystem.traffic();
@@ -69,6 +70,18 @@ pub fn state(seen: &Seen, history: &History) -> Value {
     state["up_s"] = json!(up.as_secs());
     state["recent"] = json!(logs::recent());
     state
+}
+
+/// Takes away what is for the server's own user alone: which hosts may connect, whose names may be all the
+/// proof that there is, and hosts' identifiers.
+fn withhold(state: &mut Value) {
+    for (list, key) in [("subsystems", "hosts"), ("hosts", "host_id")] {
+        for one in state[list].as_array_mut().into_iter().flatten() {
+            if let Some(fields) = one.as_object_mut() {
+                fields.remove(key);
+            }
+        }
+    }
 }
 
 /// What was asked since the server began.

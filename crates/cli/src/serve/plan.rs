@@ -291,7 +291,9 @@ impl Plan {
             Some(path) => {
                 let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
                 let text = std::fs::read_to_string(path).map_err(|e| failed(&e))?;
-                let mut plan: Plan = toml::from_str(&text).map_err(|e| failed(&e))?;
+                // The error quotes the line, which may hold a key that is there by mistake.
+                let mut plan: Plan =
+                    toml::from_str(&text).map_err(|e| failed(&logs::redacted(&e.to_string())))?;
                 let path = std::path::absolute(path).map_err(|e| failed(&e))?;
                 plan.within(path.parent().unwrap_or(&path));
                 plan

@@ -7,7 +7,7 @@ use toml::Table;
 use super::ServeArgs;
 use super::drive::ServedDrive;
 use super::plan::{Plan, SubsystemPlan};
-use crate::logs::Logs;
+use crate::logs::{self, Logs};
 
 /// What follows at once; `subsystem` is looked at one by one.
 const LIVE: [&str; 3] = ["log", "open", "subsystem"];
@@ -22,6 +22,7 @@ pub fn reload(args: &ServeArgs, started: &Plan, drive: &ServedDrive, logs: &Logs
     let plan = match Plan::of(args) {
         Ok(plan) => plan,
         Err(why) => {
+            let why = logs::redacted(&why);
             tracing::error!("SIGHUP: nothing is changed: {why}");
             return Some(format!("nothing is changed: {why}"));
         }

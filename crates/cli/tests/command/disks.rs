@@ -283,7 +283,8 @@ fn a_group_is_read_beside_damaged_ones_and_one_of_its_name() {
     let pv = ("YEihfT-kqAc-8pVF-uEnK-2ryx-iyB5-IsAlmL", "nother-kqAc-8pVF-uEnK-2ryx-iyB5-IsAlmL");
     physicals[1] = renamed(physicals[1].clone(), &[pv, (GROUPS[0], GROUPS[1])]);
     let [first, second] = physicals;
-    let (mut label, mut text) = (first.clone(), first.clone());
+    let other = (pv.0, "fourth-kqAc-8pVF-uEnK-2ryx-iyB5-IsAlmL");
+    let (mut label, mut text) = (first.clone(), renamed(first.clone(), &[other]));
     label[600] = 1;
     text[4096 + 25_088 + 7] = b'!';
     // Beside a label that is left from before it had partitions.
@@ -345,6 +346,28 @@ fn a_group_is_read_beside_damaged_ones_and_one_of_its_name() {
     assert!(ran.code == 2 && ran.err.contains("there are none"), "{}", ran.err);
 }
 
+#[test]
+fn of_cloned_physical_volumes_the_partition_says_which() {
+    let test = "of_cloned_physical_volumes_the_partition_says_which";
+    let Some(folder) = needs::folder(test, &["mke2fs", "gzip"]) else { return };
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("tree")).unwrap();
+    let clones = ["first\n", "second\n"].map(|which| {
+        fs::write(at("tree").join("which"), which).unwrap();
+        ext(&at("volume"), 4, Some(&at("tree")), &["-t", "ext4", "-b", "1024"]);
+        renamed(physical(folder.path(), &at("volume")), &[])
+    });
+    fs::write(at("disk"), parted(&clones)).unwrap();
+    let read = |words: &[&str]| {
+        on(&at("disk"), "cat", &[&["--volume", "vg0/root"][..], words, &["/which"]].concat())
+    };
+    assert_eq!(read(&["--partition", "1"]).good(), "first\n");
+    assert_eq!(read(&["--partition", "2"]).good(), "second\n");
+    let ran = read(&[]);
+    let says = "several physical volumes here have its identifier: partitions 1, 2";
+    assert!(ran.code == 2 && ran.err.contains(says), "{}", ran.err);
+}
+
 /// A member of an array, of these bytes, with a superblock of version 1.`minor` that mdadm finds right.
 fn member(level: u32, minor: u32, data: &[u8]) -> Vec<u8> {
     member_with(level, minor, data, &[])
@@ -403,6 +426,8 @@ fn old_member(data: &[u8], is_stopped: bool, state: u32) -> Vec<u8> {
         (33, u32::from(is_stopped)),
         (34, 2),
         (39, 12),
+        // How far a resync had come, as of an older event: that does not count.
+        (43, 8),
         (128, 0),
         (132, 6),
         (160, 1),
@@ -516,7 +541,10 @@ fn a_member_of_a_mirror_has_all_its_files() {
         assert!(ran.code == 2 && ran.err.contains(says), "1.{minor}: {}", ran.err);
     }
     // In a partition, beside another, and as a physical volume.
-    let mirror = member(1, 2, &physical(folder.path(), &at("volume")));
+    let array = physical(folder.path(), &at("volume"));
+    let mut mirror = member(1, 2, &array);
+    // Behind a label that is left from before the array.
+    mirror[512..1024].copy_from_slice(&array[512..1024]);
     fs::write(at("member"), parted(&[volume.clone(), member(1, 1, &volume), mirror])).unwrap();
     assert_eq!(read(&["--partition", "2"]).good(), "a mirror\n");
     assert_eq!(read(&["--volume", "vg0/root"]).good(), "a mirror\n");

@@ -10,6 +10,7 @@ use super::Reactor;
 use crate::fault::Fault;
 use crate::firmware::{Firmware, Job, NearDataCommand, Worker};
 use crate::io::{self, Request};
+use crate::namespace::mutation;
 use crate::pointer::{self, Layout, Pointer};
 use crate::queue::CompletionSlot;
 use crate::shared::add;
@@ -201,6 +202,10 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 CommandKind::Flush(_) => Operation::Flush,
                 CommandKind::NearData { .. } => panic!("near-data commands have no operation of their own"),
             };
+            if operation == Operation::Flush && self.overtakes(command.place) {
+                self.parked.push_back(Parked { command, operation, payload });
+                return;
+            }
             let token = Token(self.commands.vacant_key() as u64);
             let spans = match &mut payload {
                 Payload::Spans(spans) => std::mem::take(spans),
@@ -231,6 +236,13 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 }
             }
         }
+    }
+
+    /// Whether a flush that went on now would come before a mutation that was refused for now, and was taken
+    /// before it ([`crate::flush_order`]).
+    fn overtakes(&self, place: usize) -> bool {
+        let before = self.parked.iter().skip(self.untried);
+        before.into_iter().any(|p| p.command.place == place && mutation(&p.operation).is_some())
     }
 
     /// An operation of a command has ended: answers the command, or returns it with its next operation.
@@ -352,8 +364,9 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     /// Tries once more what was refused.
     pub(super) fn retry(&mut self, now: Nanos) -> usize {
         let before = self.parked.len();
-        for _ in 0..before {
+        for tried in 1..=before {
             let Some(Parked { command, payload, .. }) = self.parked.pop_front() else { break };
+            self.untried = before - tried;
             self.run(command, payload, now);
         }
         before - self.parked.len().min(before)

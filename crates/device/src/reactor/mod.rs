@@ -39,6 +39,8 @@ pub(crate) use remote::Task;
 
 /// Commands taken from a queue at once.
 pub const BATCH: usize = 32;
+/// Commands whose end waits for the time, where it stands still.
+const MOST_ENDED: usize = 1024;
 /// Operations that the store refused for now, above which no new commands are taken.
 const MAX_PARKED: usize = 64;
 
@@ -97,13 +99,16 @@ pub struct Reactor<S: Store, F: Firmware<S> = ()> {
     next_slice: usize,
     commands: Slab<Command>,
     parked: VecDeque<Parked>,
+    /// While they are tried again: those at the front that have not been yet. The others came before them.
+    untried: usize,
     batch: Vec<Prepared>,
     detached: Vec<SubmissionEntry>,
     finished: Vec<(Token, Completion)>,
     answered: Vec<(Token, Outcome)>,
     layout: Layout,
-    /// Commands that ended in this step.
+    /// Commands that ended in the last step, and its time.
     ended: Vec<Ended>,
+    stepped: Nanos,
     /// Commands whose data go by the drive's own memory.
     stages: Stages,
     /// Submission queues that wait for their commands before they go, with the key to answer; without one,
@@ -126,12 +131,14 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             next_slice: 0,
             commands: Slab::new(),
             parked: VecDeque::new(),
+            untried: 0,
             batch: Vec::with_capacity(BATCH),
             detached: Vec::new(),
             finished: Vec::new(),
             answered: Vec::new(),
             layout: Layout::default(),
             ended: Vec::with_capacity(BATCH),
+            stepped: Nanos(0),
             stages: Stages::default(),
             deleting: Vec::new(),
             resetting: None,
@@ -169,9 +176,11 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     #[inline]
     pub fn step_in(&mut self, now: Nanos, turn: &mut Turn) -> Step {
         let mut step = Step::default();
-        if !self.ended.is_empty() {
+        // Another step of the same time says nothing of how long they took.
+        if !self.ended.is_empty() && (now > self.stepped || self.ended.len() >= MOST_ENDED) {
             self.settle(now);
         }
+        self.stepped = now;
         if self.shared.host_memory() != self.found_by {
             step.work += self.find_queues();
         }
@@ -231,10 +240,13 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             step.work += self.drain(now);
         }
         if self.attached.leaving > 0 {
-            self.settle(now);
-            let (commands, parked, stages) = (&self.commands, &self.parked, &self.stages);
+            let (commands, parked, stages, ended) = (&self.commands, &self.parked, &self.stages, &self.ended);
+            if !ended.is_empty() {
+                step.at(Some(now));
+            }
             step.work += self.attached.remove_drained(|place| {
                 stages.are_of(place)
+                    || ended.iter().any(|e| e.place == place)
                     || commands.iter().any(|(_, c)| c.place == place)
                     || parked.iter().any(|p| p.command.place == place)
             });

@@ -12,25 +12,43 @@ use crate::partition::corrupt;
 const SECTOR: u64 = 512;
 /// Bytes of a name at most (LVM2's `NAME_LEN`, without the zero at its end).
 const MOST_NAME: usize = 127;
+/// Characters of an identifier, without its dashes.
+const ID: usize = 32;
+/// Characters of what a host called a device at most.
+const MOST_DEVICE: usize = 128;
+/// Logical volumes of a group at most.
+const MOST_VOLUMES: usize = 4096;
+/// Partitions in a message.
+const LISTED: usize = 16;
 
 /// A physical volume, as its group has it.
-struct Known<'a> {
-    /// Where it lies on this drive; `None`: on another.
-    place: Option<Place>,
+struct Known {
+    /// Where it lies on this drive; else why that is not known.
+    place: Result<Place, String>,
     /// Bytes before its first extent, and how many extents; else what is wrong.
     room: Result<(u64, u64), String>,
-    /// What its host called it.
-    device: &'a str,
 }
 
 /// The group that a text describes, which lies at byte `at` of the drive.
-pub(super) fn group(bytes: &[u8], at: u64, physical: &[Physical]) -> Result<Option<Group>, Error> {
+pub(super) fn group(
+    bytes: &[u8],
+    at: u64,
+    physical: &[Physical],
+    warnings: &mut Vec<String>,
+) -> Result<Option<Group>, Error> {
     let bad = |what: String| corrupt(format!("LVM metadata: {what}"), at);
     let text = std::str::from_utf8(bytes).map_err(|_| bad("it is no text".into()))?;
     let root = parse(text).map_err(|(what, byte)| bad(format!("{what} (its byte {byte})")))?;
     let Some((name, vg)) = root.sections().find(|(_, section)| section.text("id").is_some()) else {
         return Ok(None);
     };
+    if name.len() > MOST_NAME {
+        return Err(bad(format!("a group's name of {} bytes", name.len())));
+    }
+    let id = undashed(vg.text("id").unwrap_or(""));
+    if id.chars().count() != ID {
+        return Err(bad(format!("{name} has an identifier of {} characters, not {ID}", id.chars().count())));
+    }
     let extent_size = vg
         .number("extent_size")
         .ok_or_else(|| bad(format!("{name} has no extent_size")))?
@@ -38,27 +56,19 @@ pub(super) fn group(bytes: &[u8], at: u64, physical: &[Physical]) -> Result<Opti
     if extent_size == 0 || extent_size > 1 << 50 {
         return Err(bad(format!("{name} has extents of {extent_size} bytes")));
     }
-    if name.len() > MOST_NAME {
-        return Err(bad(format!("a group's name of {} bytes", name.len())));
-    }
-    let (mut all, mut partitions) = (BTreeMap::new(), BTreeSet::new());
-    for (pv, section) in vg.section("physical_volumes").into_iter().flat_map(Section::sections) {
-        let id = undashed(section.text("id").unwrap_or(""));
-        let mut here = physical.iter().filter(|volume| volume.label.id == id);
-        partitions.extend(here.clone().map(|volume| volume.number));
-        let number = |key: &str| section.number(key).ok_or_else(|| format!("{pv} has no {key}"));
-        let start = number("pe_start").map(|start| start.saturating_mul(SECTOR));
-        let known = Known {
-            place: here.next().map(|volume| volume.place),
-            room: start.and_then(|start| Ok((start, number("pe_count")?))),
-            device: section.text("device").unwrap_or(""),
-        };
-        all.insert(pv, known);
-    }
+    let (all, partitions) = known(vg, physical);
     let logical = || vg.section("logical_volumes").into_iter().flat_map(Section::sections);
     let snapshots = Snapshots::of(logical());
+    let count = logical().count();
+    if count > MOST_VOLUMES {
+        let text = format!("{name} has {count} logical volumes: only the first {MOST_VOLUMES} are read");
+        // Once for all copies of the text.
+        if !warnings.contains(&text) {
+            warnings.push(text);
+        }
+    }
     let mut volumes = Vec::new();
-    for (lv, section) in logical() {
+    for (lv, section) in logical().take(MOST_VOLUMES) {
         let (len, mut runs) = runs(section, extent_size, &all);
         if lv.len() > MOST_NAME {
             runs = Err(format!("its metadata are damaged: a name of {} bytes", lv.len()));
@@ -70,10 +80,51 @@ pub(super) fn group(bytes: &[u8], at: u64, physical: &[Physical]) -> Result<Opti
             runs: snapshots.of_volume(lv).map_or(runs, Err),
         });
     }
-    let id = undashed(vg.text("id").unwrap_or(""));
     let seqno = vg.number("seqno").unwrap_or(0);
     let partitions = partitions.into_iter().collect();
     Ok(Some(Group { name: name.to_owned(), partitions, id, seqno, extent_size, volumes }))
+}
+
+/// The physical volumes of a group, by their names in it, and the partitions that they are here.
+fn known<'a>(vg: &Section<'a>, physical: &[Physical]) -> (BTreeMap<&'a str, Known>, BTreeSet<u32>) {
+    let (mut all, mut partitions) = (BTreeMap::new(), BTreeSet::new());
+    for (pv, section) in vg.section("physical_volumes").into_iter().flat_map(Section::sections) {
+        let id = undashed(section.text("id").unwrap_or(""));
+        let here: Vec<&Physical> = physical.iter().filter(|volume| volume.label.id == id).collect();
+        partitions.extend(here.iter().map(|volume| volume.number));
+        let name = cut(pv, MOST_NAME);
+        let place = match here.as_slice() {
+            [one] => Ok(one.place),
+            [] => {
+                let device = cut(section.text("device").unwrap_or(""), MOST_DEVICE);
+                Err(format!("it lies in part on the physical volume {name} ({device:?}), which is not here"))
+            }
+            several => Err(format!(
+                "it lies in part on {name}: several physical volumes here have its identifier: {}",
+                numbers(several)
+            )),
+        };
+        let number = |key: &str| section.number(key).ok_or_else(|| format!("{name} has no {key}"));
+        let start = number("pe_start").map(|start| start.saturating_mul(SECTOR));
+        let room = start.and_then(|start| Ok((start, number("pe_count")?)));
+        all.insert(pv, Known { place, room });
+    }
+    (all, partitions)
+}
+
+/// The partitions of physical volumes, the first ones by number.
+fn numbers(volumes: &[&Physical]) -> String {
+    let first: Vec<String> = volumes.iter().take(LISTED).map(|volume| volume.number.to_string()).collect();
+    match volumes.len().saturating_sub(LISTED) {
+        0 => format!("partitions {}", first.join(", ")),
+        more => format!("partitions {} and {more} more", first.join(", ")),
+    }
+}
+
+/// So many of a text's characters at most.
+fn cut(text: &str, most: usize) -> &str {
+    let end = text.char_indices().nth(most).map_or(text.len(), |(end, _)| end);
+    text.get(..end).unwrap_or(text)
 }
 
 pub(super) fn undashed(id: &str) -> String {
@@ -140,7 +191,7 @@ impl<'a> Snapshots<'a> {
 fn runs(
     volume: &Section<'_>,
     extent_size: u64,
-    all: &BTreeMap<&str, Known<'_>>,
+    all: &BTreeMap<&str, Known>,
 ) -> (u64, Result<Vec<LinearRun>, String>) {
     let counts = volume.sections().filter_map(|(_, segment)| segment.number("extent_count"));
     let extents = counts.fold(0u64, u64::saturating_add);
@@ -157,6 +208,7 @@ fn runs(
 fn segments<'s, 'a>(volume: &'s Section<'a>) -> Result<Vec<(u64, &'s Section<'a>)>, String> {
     let mut segments = Vec::new();
     for (name, segment) in volume.sections() {
+        let name = cut(name, MOST_NAME);
         let number = |key: &str| segment.number(key).ok_or_else(|| format!("{name} has no {key}"));
         segments.push((number("start_extent")?, number("extent_count")?, segment));
     }
@@ -178,7 +230,7 @@ fn segments<'s, 'a>(volume: &'s Section<'a>) -> Result<Vec<(u64, &'s Section<'a>
 fn joined(
     segments: Vec<(u64, &Section<'_>)>,
     extent_size: u64,
-    all: &BTreeMap<&str, Known<'_>>,
+    all: &BTreeMap<&str, Known>,
 ) -> Result<Vec<LinearRun>, String> {
     let mut found = Vec::<LinearRun>::new();
     for (count, segment) in segments {
@@ -198,26 +250,23 @@ fn run(
     segment: &Section<'_>,
     count: u64,
     extent_size: u64,
-    all: &BTreeMap<&str, Known<'_>>,
+    all: &BTreeMap<&str, Known>,
 ) -> Result<LinearRun, String> {
     let kind = segment.text("type").unwrap_or("");
     match (kind, segment.number("stripe_count")) {
         ("striped" | "linear", Some(1)) => {}
         ("striped", Some(stripes)) => return Err(format!("it is striped over {stripes}")),
-        _ => return Err(format!("it is of type {kind:?}")),
+        _ => return Err(format!("it is of type {:?}", cut(kind, MOST_NAME))),
     }
     let [Value::Text(on), Value::Number(Some(first))] = segment.list("stripes") else {
         return Err("a segment says not where it lies".to_owned());
     };
     let Some(known) = all.get(on) else {
+        let on = cut(on, MOST_NAME);
         return Err(format!("it lies in part on {on:?}, which is no physical volume"));
     };
-    let Some(place) = known.place else {
-        return Err(format!(
-            "it lies in part on the physical volume {on} ({:?}), which is not here",
-            known.device
-        ));
-    };
+    let on = cut(on, MOST_NAME);
+    let place = known.place.clone()?;
     let (pe_start, extents) = known.room.clone()?;
     let within = first.checked_add(count).is_some_and(|end| end <= extents);
     let offset = first.checked_mul(extent_size).and_then(|bytes| bytes.checked_add(pe_start));

@@ -12,7 +12,7 @@ mod label;
 mod text;
 
 use crate::partition::partitions;
-use crate::raid::{Member, behind, member};
+use crate::raid::{Member, at_beginning, behind, member};
 use crate::{Error, Source};
 
 /// Partitions that are looked at.
@@ -102,17 +102,21 @@ struct Physical {
     label: label::Label,
 }
 
-/// The volume groups of a drive; none where it has no physical volume, or only such as are in no group.
+/// The volume groups of a drive; none where it has no physical volume, or only such as are in no group. With
+/// a partition's number, of physical volumes with one identifier that in it counts alone: others are clones.
 ///
 /// # Errors
 /// [`Error::Corrupt`] where the drive's table of partitions contradicts itself; [`Error::Read`].
-pub async fn groups<S: Source>(source: &S) -> Result<Groups, Error> {
+pub async fn groups<S: Source>(source: &S, partition: Option<u32>) -> Result<Groups, Error> {
     let mut found = Groups::default();
-    let physical = physical(source, &mut found.warnings).await?;
+    let mut physical = physical(source, &mut found.warnings).await?;
+    if let Some(wanted) = physical.iter().find(|volume| Some(volume.number) == partition).cloned() {
+        physical.retain(|volume| volume.number == wanted.number || volume.label.id != wanted.label.id);
+    }
     for volume in &physical {
         for area in &volume.label.areas {
             let read = match label::text(source, volume.place, *area).await {
-                Ok(Some((at, text))) => group::group(&text, at, &physical),
+                Ok(Some((at, text))) => group::group(&text, at, &physical, &mut found.warnings),
                 Ok(None) => Ok(None),
                 Err(error) => Err(error),
             };
@@ -174,22 +178,35 @@ async fn physical_at<S: Source>(
     warnings: &mut Vec<String>,
 ) -> Result<Option<Physical>, Error> {
     let Place { offset, len } = place;
-    let (found, standing) = match label::label(source, place).await? {
-        Some(label) => {
-            let standing = behind(source, offset, len, label.size).await?;
-            (Some(Physical { number, place, label }), standing)
-        }
-        None => match member(source, offset, len).await {
-            Ok(Some(Member { offset, len, standing })) => {
-                let place = Place { offset, len };
-                let label = label::label(source, place).await?;
-                (label.map(|label| Physical { number, place, label }), Some(standing))
-            }
-            // What another array holds is not known here.
-            Ok(None) | Err(Error::Unsupported(_) | Error::Corrupt { .. }) => return Ok(None),
-            Err(error) => return Err(error),
-        },
-    };
-    warnings.extend(standing.filter(|_| found.is_some()).and_then(|standing| standing.unsure));
-    Ok(found)
+    match at_beginning(source, offset, len).await {
+        // The array's bytes lie behind its superblock: a label before them is from before the array.
+        Ok(Some(member)) => return in_array(source, number, member, warnings).await,
+        // What another array holds is not known here.
+        Err(Error::Unsupported(_)) => return Ok(None),
+        Ok(None) | Err(Error::Corrupt { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    if let Some(label) = label::label(source, place).await? {
+        let standing = behind(source, offset, len, label.size).await?;
+        warnings.extend(standing.and_then(|standing| standing.unsure));
+        return Ok(Some(Physical { number, place, label }));
+    }
+    match member(source, offset, len).await {
+        Ok(Some(member)) => in_array(source, number, member, warnings).await,
+        Ok(None) | Err(Error::Unsupported(_) | Error::Corrupt { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The physical volume that an array is, of which this is a member.
+async fn in_array<S: Source>(
+    source: &S,
+    number: u32,
+    member: Member,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Physical>, Error> {
+    let place = Place { offset: member.offset, len: member.len };
+    let Some(label) = label::label(source, place).await? else { return Ok(None) };
+    warnings.extend(member.standing.unsure);
+    Ok(Some(Physical { number, place, label }))
 }

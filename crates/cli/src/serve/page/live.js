@@ -5,6 +5,9 @@
   const short = (n) => n >= 1e9 ? (n / 1e9).toFixed(1) + ' G' : n >= 1e6 ? (n / 1e6).toFixed(1) + ' M' : n >= 1e4 ? (n / 1e3).toFixed(1) + ' k' : n >= 10 || Number.isInteger(n) ? String(Math.round(n)) : n.toFixed(2);
   const time = (ns) => ns >= 1e9 ? (ns / 1e9).toFixed(2) + ' s' : ns >= 1e6 ? (ns / 1e6).toFixed(2) + ' ms' : (ns / 1e3).toFixed(ns < 1e4 ? 2 : 1) + ' µs';
   const sum = (list, of) => list.reduce((all, one) => all + of(one), 0);
+  // What stands for those that no command ended well for.
+  const none = { operation: '–', commands: 0, bytes_per_second: 0, mean_ns: 0, p99_ns: 0, longest_ns: 0 };
+  const operations = (asked) => asked.operations.length ? asked.operations : [none];
 
   // A row's numbers are set right; an empty table says so.
   const rows = (id, list) => {
@@ -85,13 +88,12 @@
     draw('rates', past, (o) => o.per_second, false, short);
     rows('hosts', hosts.map((h) => [h.host_nqn + (h.authenticated ? ' (proved)' : ''), h.address, h.subsystem, h.cntlid, h.io_queues, h.under_way])
       .concat(machines.map((f) => ['a PCIe function’s client', f.socket, f.subsystem, f.cntlid, '–', f.under_way])));
-    rows('asked', traffic.hosts.flatMap((h) => h.asked.operations.map((o, n) => [h.host || 'all others', o.operation.replace('_', '-'), short(o.commands),
+    rows('asked', traffic.hosts.flatMap((h) => operations(h.asked).map((o, n) => [h.host || 'all others', o.operation.replace('_', '-'), short(o.commands),
       short(o.bytes_per_second), time(o.mean_ns), time(o.p99_ns), time(o.longest_ns), n ? '' : short(h.asked.failed)])));
     const named = subsystems.flatMap((s) => s.namespaces.map((n) => ({ ...n, name: `${s.nqn} ${n.nsid}`, subsystem: s.nqn })));
     rows('namespaces', named.flatMap((n) => {
       const asked = traffic.namespaces.find((t) => t.nsid === n.nsid && t.subsystem === n.subsystem)?.asked ?? { operations: [], failed: 0 };
-      const of = asked.operations.length ? asked.operations : [{ operation: '–', commands: 0, mean_ns: 0, p99_ns: 0 }];
-      return of.map((o, at) => [n.name, n.medium ?? '–', short(n.bytes), o.operation.replace('_', '-'), short(o.commands), time(o.mean_ns), time(o.p99_ns),
+      return operations(asked).map((o, at) => [n.name, n.medium ?? '–', short(n.bytes), o.operation.replace('_', '-'), short(o.commands), time(o.mean_ns), time(o.p99_ns),
         at ? '' : short(asked.failed), at ? '' : short(n.store_failures)]);
     }));
     rows('uses', named.flatMap((n) => n.near_data.commands.map((c) => [n.name, c.operation, c.running, c.ended, time(c.total_ns),
