@@ -176,11 +176,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     #[inline]
     pub fn step_in(&mut self, now: Nanos, turn: &mut Turn) -> Step {
         let mut step = Step::default();
-        // Another step of the same time says nothing of how long they took.
-        if !self.ended.is_empty() && (now > self.stepped || self.ended.len() >= MOST_ENDED) {
-            self.settle(now);
-        }
-        self.stepped = now;
+        self.settle_last(now);
         if self.shared.host_memory() != self.found_by {
             step.work += self.find_queues();
         }
@@ -447,7 +443,17 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         self.ended.push(Ended { place, of, begun });
     }
 
-    /// Counts what has ended in the last step.
+    /// Counts what has ended in the last step, if this one is of a later time: another of the same says
+    /// nothing of how long they took.
+    #[inline]
+    fn settle_last(&mut self, now: Nanos) {
+        if !self.ended.is_empty() && (now > self.stepped || self.ended.len() >= MOST_ENDED) {
+            self.settle(now);
+        }
+        self.stepped = now;
+    }
+
+    /// Counts what has ended.
     #[inline]
     fn settle(&mut self, now: Nanos) {
         for Ended { place, of: (kind, bytes), begun } in self.ended.drain(..) {
