@@ -81,7 +81,7 @@ pub fn replay(trace: &Trace, monitor: bool) -> Result<Score, Failure> {
                 score.writes += 1;
             }
             b'D' => drop((number(&mut rest)?, number(&mut rest)?)),
-            b'F' => {}
+            b'F' => flush(&mut session)?,
             b'M' => {
                 let mark = number(&mut rest)? as usize;
                 let expected = manifests.get(mark).ok_or("a mark without a manifest")?;
@@ -122,6 +122,14 @@ fn write(session: &mut Session<Embed>, offset: u64, data: &[u8]) -> Result<(), F
         done.outcome.map_err(|e| e.to_string())?;
     }
     Ok(())
+}
+
+/// From here on a power cut leaves what was written, and the drive shows it.
+fn flush(session: &mut Session<Embed>) -> Result<(), Failure> {
+    let way = session.transport_mut().transport();
+    let command = Command::flush(way.namespace().nsid);
+    let done = way.initiator().execute(&command, None).map_err(|e| e.to_string())?;
+    Ok(done.outcome.map(drop).map_err(|e| e.to_string())?)
 }
 
 fn ask(session: &mut Session<Embed>) -> Result<(Files, u64, u64), Failure> {

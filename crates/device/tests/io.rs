@@ -10,7 +10,7 @@ use nearside_dma::Region;
 use nearside_spec::data::{SglDescriptor, SglType};
 use nearside_spec::feature::fid;
 use nearside_spec::registers as reg;
-use nearside_store::{Delay, Fault, Faulty, Kinds, Modelled, Rule};
+use nearside_store::{Delay, Fault, Faulty, Kinds, Lossy, Modelled, Rule};
 use rig::*;
 
 const DATA: u64 = FREE;
@@ -360,6 +360,27 @@ fn the_stores_errors_become_statuses() {
         host.step();
     }
     assert!(host.completed(1).unwrap().status().is_success());
+}
+
+/// More than a flush has to cover: also what the store had no room for yet when it came.
+#[test]
+fn a_flush_stays_behind_writes_that_wait_for_room() {
+    for times in 1..6 {
+        let lossy = Lossy::new(1 << 20, 512).unwrap();
+        let busy = Rule { times: Some(times), ..Rule::new(Kinds::Mutations, Fault::Busy) };
+        let mut host = Host::ready(Faulty::new(lossy.clone(), 1, [busy]), Config::default());
+        host.put(DATA, &[7; 512]);
+        let flush = SubmissionEntry::new(io::FLUSH, 9, 1);
+        for entry in [transfer(io::WRITE, 5, 1, DATA, 0), transfer(io::WRITE, 6, 1, DATA, 0), flush] {
+            host.submit(1, entry);
+        }
+        for _ in 0..20 {
+            host.step();
+        }
+        let done: Vec<_> = std::iter::from_fn(|| host.completed(1)).collect();
+        assert!(done.len() == 3 && done.iter().all(|done| done.status().is_success()), "{done:?}");
+        assert_eq!((done[2].cid(), lossy.unflushed()), (9, 0), "busy {times} times");
+    }
 }
 
 /// A drive that sleeps though a doorbell was rung hangs its host: what `is_quiet` says decides.

@@ -15,7 +15,10 @@ fn deleted(image: &Path, inode: u64) -> Value {
     let mut nearside = Command::new(env!("CARGO_BIN_EXE_nearside"));
     nearside.arg("find").arg("-d").arg(image).args(["--as=0:0", "--deleted", "--json"]);
     let ran = nearside.args(["-inum", &inode.to_string()]).output().unwrap();
-    assert!(ran.status.success() && ran.stderr.is_empty(), "{}", String::from_utf8_lossy(&ran.stderr));
+    // Of a volume with orphans that is said.
+    let said = String::from_utf8_lossy(&ran.stderr);
+    let known = "nearside: warning: files that were unlinked while open, or half truncated, await clean-up";
+    assert!(ran.status.success() && said.lines().all(|line| line == known), "{said}");
     match ran.stdout.is_empty() {
         true => Value::Null,
         false => serde_json::from_slice(&ran.stdout).unwrap(),
