@@ -19,10 +19,10 @@ fn deleted(image: &Path, inode: u64) -> Value {
     let said = String::from_utf8_lossy(&ran.stderr);
     let known = "nearside: warning: files that were unlinked while open, or half truncated, await clean-up";
     assert!(ran.status.success() && said.lines().all(|line| line == known), "{said}");
-    match ran.stdout.is_empty() {
-        true => Value::Null,
-        false => serde_json::from_slice(&ran.stdout).unwrap(),
-    }
+    let lines = serde_json::Deserializer::from_slice(&ran.stdout).into_iter::<Value>();
+    let entries: Vec<Value> = lines.map(Result::unwrap).filter(|line| line["type"] == "entry").collect();
+    assert!(entries.len() < 2, "{entries:?}");
+    entries.into_iter().next().unwrap_or(Value::Null)
 }
 
 /// `i_dtime`, as debugfs prints it.
