@@ -48,8 +48,9 @@ pub fn run(args: DiscoverArgs) -> Outcome {
     for entry in &entries {
         let field = entry.subnqn();
         let subsystem = nqn::from_field(&field).unwrap_or("(no name)");
+        let is_one = entry.subtype() == subtype::NVM && entry.trtype() == TCP;
+        none &= !is_one;
         if args.json {
-            none = false;
             out.json(&json!({
                 "type": "subsystem",
                 "nqn": subsystem,
@@ -59,8 +60,7 @@ pub fn run(args: DiscoverArgs) -> Outcome {
                 "port": entry.port(),
                 "port_id": entry.portid(),
             }))?;
-        } else if entry.subtype() == subtype::NVM && entry.trtype() == TCP {
-            none = false;
+        } else if is_one {
             let address = Address {
                 host: entry.address(),
                 port: entry.port().parse().unwrap_or(0),
