@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Fuzz targets for SECONDS each (default 300), JOBS at a time (default 1): usage: scripts/fuzz.sh [SECONDS [TARGET...]]
 # Writes seeds from real volumes to fuzz/corpus, which grows; prints a line per target; findings land in fuzz/artifacts.
+# With NEARSIDE_RECORD (the full path of studies/record) each target leaves a line in MACHINE/DATE-fuzz.jsonl there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-300}
@@ -22,5 +23,9 @@ one() { # seconds, folder of the binaries, target
     [ "$what" = ok ]
 }
 export -f one
-{ [ $# -gt 0 ] && printf '%s\n' "$@" || cargo +nightly fuzz list; } |
-    xargs -P "${JOBS:-1}" -I{} bash -c "one $seconds $binaries {}"
+[ $# -gt 0 ] || set -- $(cargo +nightly fuzz list)
+failed=0
+printf '%s\n' "$@" | xargs -P "${JOBS:-1}" -I{} bash -c "one $seconds $binaries {}" || failed=1
+[ -z "${NEARSIDE_RECORD:-}" ] || printf 'target/fuzz/%s.log\0' "$@" |
+    xargs -0 cargo run -q -p nearside-hostile --example record --
+exit $failed

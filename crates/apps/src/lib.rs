@@ -18,6 +18,7 @@ mod ending;
 mod group;
 pub mod memcached;
 mod near_data;
+pub mod page_cache;
 pub mod postgres;
 mod program;
 pub mod redis;

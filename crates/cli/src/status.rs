@@ -189,6 +189,7 @@ pub fn namespace(args: NamespaceArgs) -> Outcome {
                 risk_corruption: in_use.risk_corruption,
                 allow_unrecovered,
                 log_writes: log_writes.map(std::path::absolute).transpose()?,
+                reservations: None,
             };
             Request::AddNamespace { subsystem, namespace }
         }

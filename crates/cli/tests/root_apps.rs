@@ -360,6 +360,35 @@ fn swap_in_clustering_is_studied_at_random_and_in_order() {
 }
 
 #[test]
+fn read_ahead_is_studied_by_each_way_through_the_page_cache() {
+    const NUMBER: &str = "Read-ahead";
+    if !can("read_ahead_is_studied_by_each_way_through_the_page_cache", &["mkfs.ext4"]) {
+        return;
+    }
+    let _alone = alone();
+    let record = study(Paper::Fast12, NUMBER);
+    for drive in ["the prototype", "a NAND drive"] {
+        let given = |way: &str, kib: u32| {
+            let name = format!("{drive}, {way}, read-ahead {kib} KiB: pages from the drive for each");
+            small::measured(&record, &name)
+        };
+        for way in ["read at random", "read in order", "mapped at random", "mapped in order"] {
+            // What was asked for, and some of the file system's own.
+            let alone = given(way, 0);
+            assert!((0.5..1.2).contains(&alone), "{drive}, {way}: {alone} pages for each");
+            assert!(small::measured(&record, &format!("{drive}, {way}, read-ahead 0 KiB: a page")) > 0.0);
+        }
+        // A mapping's miss brings its neighbours, wanted or not; read(2) at random brings none.
+        let around = given("mapped at random", 128);
+        assert!(around > given("mapped at random", 0) * 2.0, "{drive}: {around}");
+        assert!(given("read at random", 128) < 1.5, "{drive}");
+    }
+    assert!(
+        record.claims(NUMBER).all(|claim| record.verdict(claim, nearside_studies::Column::Machine).is_some())
+    );
+}
+
+#[test]
 fn what_the_kernel_ends_for_lack_of_memory_is_begun_anew() {
     const NAME: &str = "what_the_kernel_ends_for_lack_of_memory_is_begun_anew";
     if !can(NAME, &[]) {

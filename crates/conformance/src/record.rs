@@ -84,7 +84,7 @@ mod tests {
         for machine in std::fs::read_dir(root).unwrap() {
             for file in std::fs::read_dir(machine.unwrap().path()).unwrap() {
                 let path = file.unwrap().path();
-                if !path.to_str().unwrap().ends_with("-view.jsonl") {
+                if !["-view.jsonl", "-fuzz.jsonl"].iter().any(|end| path.to_str().unwrap().ends_with(end)) {
                     continue;
                 }
                 let read = std::fs::read_to_string(&path).unwrap();

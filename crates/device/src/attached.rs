@@ -44,6 +44,7 @@ impl<S: Store, F: Firmware<S>> Attached<S, F> {
                 max_transfer: config.max_transfer(),
                 near_data: namespace.observer().is_present(),
                 read_only: namespace.read_only(),
+                shared: config.has_others(),
                 fabric: config.fabric.is_some(),
             },
             meter: shared.subsystem.ledger().open(nsid, &config.host.nqn),

@@ -156,6 +156,11 @@ impl Config {
         self.namespaces.as_ref().is_none_or(|these| these.contains(&nsid))
     }
 
+    /// Whether other hosts may have the controller's namespaces as well, so that they can be reserved.
+    pub(crate) fn has_others(&self) -> bool {
+        self.shared || self.fabric.as_ref().is_some_and(|fabric| !fabric.discovery)
+    }
+
     /// Bytes of the largest transfer.
     pub fn max_transfer(&self) -> u64 {
         (PAGE_SIZE as u64) << self.mdts

@@ -75,6 +75,7 @@ impl<S: Store, F: Firmware<S>> Controller<S, F> {
             write_through: (!config.write_cache).into(),
             shadow: Mutex::default(),
             shadow_set: 0.into(),
+            host_id: Mutex::new(config.host.identifier),
             config,
         });
         subsystem.join(&shared);

@@ -2,9 +2,10 @@
 //! valid.
 
 use nearside_dma::Memory;
-use nearside_spec::command::{common, dataset, near_data, transfer};
+use nearside_spec::command::{common, dataset, near_data, reservation, transfer};
 use nearside_spec::data::DsmRange;
 use nearside_spec::opcode::io;
+use nearside_spec::reservation::{Kind, ReservationKeys};
 use nearside_spec::{Status, SubmissionEntry};
 use nearside_store::Operation;
 
@@ -26,6 +27,8 @@ pub(crate) struct Limits {
     pub(crate) max_transfer: u64,
     pub(crate) near_data: bool,
     pub(crate) read_only: bool,
+    /// Other hosts may have it as well: it can be reserved.
+    pub(crate) shared: bool,
     /// Behind a fabric: an SGL is exactly as long as the command's data, and no command carries data both
     /// ways.
     pub(crate) fabric: bool,
@@ -78,6 +81,34 @@ pub(crate) enum Request {
         request: usize,
         room: usize,
         pointer: Pointer,
+    },
+    Reservation {
+        command: Reserve,
+        len: usize,
+        pointer: Pointer,
+    },
+}
+
+/// What a reservation command asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reserve {
+    Register {
+        action: u8,
+        ignore_key: bool,
+        /// What PTPL becomes.
+        persist: Option<bool>,
+    },
+    Acquire {
+        action: u8,
+        kind: Kind,
+    },
+    Release {
+        action: u8,
+        /// Where RTYPE names one.
+        kind: Option<Kind>,
+    },
+    Report {
+        extended: bool,
     },
 }
 
@@ -146,6 +177,14 @@ impl Request {
             {
                 near_data_request(entry)
             }
+            io::RESERVATION_REGISTER
+            | io::RESERVATION_REPORT
+            | io::RESERVATION_ACQUIRE
+            | io::RESERVATION_RELEASE
+                if limits.shared =>
+            {
+                reservation_request(entry, limits)
+            }
             _ => Err(Fault::new(Status::INVALID_OPCODE).at(0, 0)),
         }
     }
@@ -169,7 +208,8 @@ impl Request {
             | Request::Compare { pointer, .. }
             | Request::Deallocate { pointer, .. }
             | Request::Hints { pointer, .. }
-            | Request::NearData { pointer, .. } => Some(pointer),
+            | Request::NearData { pointer, .. }
+            | Request::Reservation { pointer, .. } => Some(pointer),
             Request::Plain { .. } | Request::FlushAll => None,
         }
     }
@@ -179,6 +219,7 @@ impl Request {
         match self {
             Request::Transfer { operation, .. } => matches!(operation, Operation::Read { .. }),
             Request::NearData { room, .. } => *room > 0,
+            Request::Reservation { command, .. } => matches!(command, Reserve::Report { .. }),
             _ => false,
         }
     }
@@ -233,6 +274,46 @@ fn near_data_request(entry: &SubmissionEntry) -> Result<Request, Fault> {
         return Err(Fault::field(near_data::BUFFER));
     }
     Ok(Request::NearData { command, request: request as usize, room: room as usize, pointer })
+}
+
+/// Reservation Register, Report, Acquire and Release (Base 2.0, 7.2 to 7.5).
+fn reservation_request(entry: &SubmissionEntry, limits: &Limits) -> Result<Request, Fault> {
+    let pointer = Pointer::of(entry)?;
+    let action = entry.get(reservation::ACTION);
+    let kind = Kind::from_field(entry.get(reservation::RTYPE));
+    let ignore_key = entry.get(reservation::IEKEY);
+    let mut len = ReservationKeys::SIZE;
+    let command = match entry.opcode() {
+        io::RESERVATION_REGISTER => {
+            let persist = match entry.get(reservation::CPTPL) {
+                0 => None,
+                2 => Some(false),
+                3 => Some(true),
+                _ => return Err(Fault::field(reservation::CPTPL)),
+            };
+            Reserve::Register { action, ignore_key, persist }
+        }
+        io::RESERVATION_REPORT => {
+            let bytes = (u64::from(entry.get(reservation::NUMD_Z)) + 1) * 4;
+            if bytes > limits.max_transfer {
+                return Err(Fault::field(reservation::NUMD_Z));
+            }
+            len = bytes as usize;
+            Reserve::Report { extended: entry.get(reservation::EDS) }
+        }
+        // Only Register knows it (RESCAP, bit 7).
+        _ if ignore_key => return Err(Fault::field(reservation::IEKEY)),
+        io::RESERVATION_ACQUIRE => {
+            Reserve::Acquire { action, kind: kind.ok_or(Fault::field(reservation::RTYPE))? }
+        }
+        _ => {
+            // The host's key alone.
+            len /= 2;
+            Reserve::Release { action, kind }
+        }
+    };
+    pointer.fits(len as u64, limits)?;
+    Ok(Request::Reservation { command, len, pointer })
 }
 
 #[inline]

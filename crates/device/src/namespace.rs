@@ -22,6 +22,7 @@ use crate::fault;
 use crate::firmware::Observer;
 use crate::flush_order::FlushOrder;
 use crate::reactor::BATCH;
+use crate::reservation::{Keep, Kept, Reservations};
 use crate::stripes::Stripes;
 use crate::subsystem::REPORT_EVERY_NS;
 
@@ -33,6 +34,7 @@ pub struct Namespace<S: Store, O = ()> {
     uuid: [u8; 16],
     nguid: [u8; 16],
     protected: bool,
+    reservations: Reservations,
     stripes: Option<Stripes>,
     orphans: Mutex<Vec<OpenChannel<S>>>,
     /// Operations in flight of `orphans`.
@@ -105,6 +107,7 @@ impl<S: Store, O: Observer> Namespace<S, O> {
             uuid,
             nguid: [0; 16],
             protected: false,
+            reservations: Reservations::default(),
             stripes: shared.then(Stripes::new),
             orphans: Mutex::default(),
             orphans_in_flight: AtomicUsize::new(0),
@@ -147,6 +150,17 @@ impl<S: Store, O: Observer> Namespace<S, O> {
     /// The namespace, write-protected where `protected`, whatever its store allows.
     pub fn protected(self, protected: bool) -> Self {
         Namespace { protected, ..self }
+    }
+
+    /// The namespace with the reservations that were kept of it, which are kept from now on.
+    pub fn with_reservations(self, kept: Kept, keep: Keep) -> Self {
+        Namespace { reservations: Reservations::kept(kept, keep), ..self }
+    }
+
+    /// Which of its hosts may do what.
+    #[inline]
+    pub(crate) fn reservations(&self) -> &Reservations {
+        &self.reservations
     }
 
     /// The NGUID that Identify gives; zeros where it has none.

@@ -9,6 +9,7 @@ use nearside_clock::Nanos;
 use nearside_dma::{Function, Region};
 use nearside_spec::Status;
 use nearside_spec::log::ErrorEntry;
+use nearside_spec::reservation::Notice;
 use nearside_store::Store;
 
 use crate::Namespace;
@@ -17,6 +18,7 @@ use crate::doorbell::ShadowPages;
 use crate::fault::Fault;
 use crate::firmware::Firmware;
 use crate::queue::QueueMemory;
+use crate::reservation::{HostId, Ticket};
 use crate::subsystem::Subsystem;
 
 /// Entries that the error log keeps.
@@ -35,6 +37,8 @@ pub(crate) struct ControllerShared<S: Store, F> {
     /// The pages of Doorbell Buffer Config, and how often they were set.
     pub(crate) shadow: Mutex<Option<(u64, u64)>>,
     pub(crate) shadow_set: AtomicU32,
+    /// Who the host is to reservations: by what its Connect command said, or by a feature.
+    pub(crate) host_id: Mutex<HostId>,
 }
 
 impl<S: Store, F: Firmware<S>> ControllerShared<S, F> {
@@ -55,6 +59,15 @@ impl<S: Store, F> ControllerShared<S, F> {
         let mut all = self.subsystem.namespaces();
         all.retain(|(nsid, _)| self.config.has(*nsid));
         all
+    }
+
+    /// Who the host is to reservations; zeros where nobody has said it.
+    pub(crate) fn host_id(&self) -> HostId {
+        *self.host_id.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    pub(crate) fn set_host_id(&self, id: HostId) {
+        *self.host_id.lock().unwrap_or_else(|e| e.into_inner()) = id;
     }
 
     /// Commands that its reactors have taken and not answered.
@@ -199,6 +212,16 @@ pub(crate) enum Message {
     Published {
         log: u8,
         information: u8,
+    },
+    /// To reactor 0: the host is told of a reservation.
+    Reservation {
+        nsid: u32,
+        notice: Notice,
+    },
+    /// What runs of the host's on that namespace is to end; the ticket is dropped then.
+    Preempted {
+        nsid: u32,
+        ticket: Arc<Ticket>,
     },
 }
 

@@ -12,6 +12,7 @@ use nearside_clock::{Nanos, RateLimits, Suppressed};
 use nearside_store::Store;
 
 use crate::Namespace;
+use crate::reservation::{Effects, HostId, Ticket};
 use crate::shared::{ControllerShared, Message};
 use crate::traffic::{Ledger, Traffic};
 
@@ -89,6 +90,32 @@ impl<S: Store, F> Subsystem<S, F> {
     /// What hosts have asked so far, and how long it took.
     pub fn traffic(&self) -> Traffic {
         self.ledger.traffic()
+    }
+
+    /// The identifiers of a host's controllers that have a namespace.
+    pub(crate) fn controllers_of(&self, host: HostId, nsid: u32) -> Vec<u16> {
+        let controllers = self.lock().controllers.clone();
+        let there = controllers.iter().filter_map(Weak::upgrade);
+        let its = there.filter(|controller| controller.host_id() == host && controller.config.has(nsid));
+        its.map(|controller| controller.config.number()).collect()
+    }
+
+    /// Tells the controllers of those hosts what a reservation command has brought about for them. The ticket
+    /// is kept by each whose commands are to end, until they have.
+    pub(crate) fn tell_of(&self, nsid: u32, effects: &Effects, ticket: &Arc<Ticket>) {
+        let controllers = self.lock().controllers.clone();
+        for controller in controllers.iter().filter_map(Weak::upgrade).filter(|c| c.config.has(nsid)) {
+            let host = controller.host_id();
+            for &(_, notice) in effects.notices.iter().filter(|(other, _)| *other == host) {
+                controller.mailboxes[0].send(Message::Reservation { nsid, notice });
+            }
+            if effects.aborted.contains(&host) {
+                for mailbox in &controller.mailboxes {
+                    mailbox.send(Message::Preempted { nsid, ticket: ticket.clone() });
+                }
+            }
+            controller.function.wakeup.wake();
+        }
     }
 
     /// Commands that each controller has taken and not answered, by its identifier.

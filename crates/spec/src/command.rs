@@ -208,6 +208,8 @@ pub mod features {
         CD: bool = 11, 16, 1;
         /// Host Identifier: the extended form of 16 bytes.
         EXHID: bool = 11, 0, 1;
+        /// Reservation Persistence: PTPL.
+        PTPL: bool = 11, 0, 1;
         /// Number of Queues: submission queues.
         NSQR_Z: u16 = 11, 0, 16;
         /// Number of Queues: completion queues.
@@ -234,6 +236,25 @@ pub mod dataset {
         NR_Z: u8 = 10, 0, 8;
         /// Deallocate.
         AD: bool = 11, 2, 1;
+    }
+}
+
+/// Reservation commands (Base 7.2 to 7.5).
+pub mod reservation {
+    fields! {
+        /// What is done: [`crate::reservation::register`], [`crate::reservation::acquire`] or
+        /// [`crate::reservation::release`].
+        ACTION: u8 = 10, 0, 3;
+        /// Register: whatever the host's key is now.
+        IEKEY: bool = 10, 3, 1;
+        /// Acquire and Release: [`crate::reservation::Kind`].
+        RTYPE: u8 = 10, 8, 8;
+        /// Register: a change of PTPL. 0 none, 2 to 0, 3 to 1.
+        CPTPL: u8 = 10, 30, 2;
+        /// Report: dwords to return.
+        NUMD_Z: u32 = 10, 0, 32;
+        /// Report: host identifiers of 16 bytes.
+        EDS: bool = 11, 0, 1;
     }
 }
 

@@ -30,6 +30,10 @@ pub mod fid {
     pub const HOST_BEHAVIOR: u8 = 0x16;
     /// Host Identifier.
     pub const HOST_IDENTIFIER: u8 = 0x81;
+    /// Reservation Notification Mask (of a namespace).
+    pub const RESERVATION_MASK: u8 = 0x82;
+    /// Reservation Persistence (of a namespace).
+    pub const RESERVATION_PERSISTENCE: u8 = 0x83;
 }
 
 /// SEL of Get Features, CDW10 bits 10:8.

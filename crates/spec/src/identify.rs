@@ -159,6 +159,8 @@ layout! {
         dps(set_dps): u8 = 29;
         /// Sharing.
         nmic(set_nmic): u8 = 30;
+        /// Reservations: [`crate::reservation::capability`].
+        rescap(set_rescap): u8 = 31;
         /// What a deallocated block reads as: bits 2:0 001b zeros; bit 3 write zeroes may deallocate.
         dlfeat(set_dlfeat): u8 = 33;
         /// Atomic write unit, normal, zero-based.

@@ -15,6 +15,7 @@ pub mod layout;
 pub mod log;
 pub mod opcode;
 pub mod registers;
+pub mod reservation;
 pub mod socket;
 pub mod status;
 

@@ -18,6 +18,8 @@ pub mod lid {
     pub const EFFECTS: u8 = 0x05;
     /// Feature Identifiers Supported and Effects.
     pub const FEATURES: u8 = 0x12;
+    /// Reservation Notification.
+    pub const RESERVATION: u8 = 0x80;
 }
 
 layout! {
@@ -114,12 +116,16 @@ pub mod event {
     pub const SMART: u8 = 1;
     /// Notice.
     pub const NOTICE: u8 = 2;
+    /// Of an I/O command set.
+    pub const IO_COMMAND_SET: u8 = 6;
     /// Error: a doorbell of a queue that does not exist was written.
     pub const INVALID_DOORBELL_REGISTER: u8 = 0;
     /// Error: an invalid value was written to a doorbell.
     pub const INVALID_DOORBELL_VALUE: u8 = 1;
     /// SMART: a temperature threshold was crossed.
     pub const TEMPERATURE_THRESHOLD: u8 = 1;
+    /// I/O command set: there is something to read in [`super::lid::RESERVATION`].
+    pub const RESERVATION_LOG: u8 = 0;
     /// Notice: namespaces were added, removed or changed; which is in [`super::lid::CHANGED_NAMESPACES`].
     pub const NAMESPACE_ATTRIBUTE_CHANGED: u8 = 0x00;
     /// Notice: the discovery log page changed.

@@ -43,6 +43,14 @@ pub mod io {
     pub const WRITE_ZEROES: u8 = 0x08;
     /// Dataset Management.
     pub const DATASET_MANAGEMENT: u8 = 0x09;
+    /// Reservation Register.
+    pub const RESERVATION_REGISTER: u8 = 0x0d;
+    /// Reservation Report.
+    pub const RESERVATION_REPORT: u8 = 0x0e;
+    /// Reservation Acquire.
+    pub const RESERVATION_ACQUIRE: u8 = 0x11;
+    /// Reservation Release.
+    pub const RESERVATION_RELEASE: u8 = 0x15;
     /// Vendor: a near-data request whose reply overwrites the request's buffer (bidirectional). CDW10: bytes
     /// of the request; CDW11: bytes of the buffer; CDW12 bit 0: byte count and not dwords (always 1).
     pub const NEAR_DATA: u8 = 0xc3;

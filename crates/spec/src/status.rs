@@ -73,12 +73,13 @@ statuses! {
     INVALID_CMB = 0, 0x12, "Invalid Use of Controller Memory Buffer";
     INVALID_PRP_OFFSET = 0, 0x13, "PRP Offset Invalid";
     INVALID_SGL_OFFSET = 0, 0x16, "SGL Offset Invalid";
-    KEEP_ALIVE_EXPIRED = 0, 0x18, "Keep Alive Timer Expired";
+    KEEP_ALIVE_EXPIRED = 0, 0x19, "Keep Alive Timer Expired";
     READ_ONLY_NAMESPACE = 0, 0x20, "Namespace is Write Protected";
     TRANSIENT_TRANSPORT_ERROR = 0, 0x22, "Transient Transport Error";
     LBA_OUT_OF_RANGE = 0, 0x80, "LBA Out of Range";
     CAPACITY_EXCEEDED = 0, 0x81, "Capacity Exceeded";
     NAMESPACE_NOT_READY = 0, 0x82, "Namespace Not Ready";
+    RESERVATION_CONFLICT = 0, 0x83, "Reservation Conflict";
     INVALID_CQ = 1, 0x00, "Completion Queue Invalid";
     INVALID_QUEUE_ID = 1, 0x01, "Invalid Queue Identifier";
     INVALID_QUEUE_SIZE = 1, 0x02, "Invalid Queue Size";

@@ -165,10 +165,15 @@ fn section_4() {
     assert!((stalling - time).abs() < 0.01, "a stall is the device's own time: {stalling}");
 }
 
-/// Its machine's column is root_apps' in crates/cli.
+/// Their machine's column is root_apps' in crates/cli.
 #[test]
-fn swap() {
+fn swap_and_read_ahead() {
     let record = small(Fast12, "Swap");
     holds_on_the_model(&record, "Swap", &[]);
-    assert!(record.notes("Swap").any(|note| note.contains("no program that attaches drives")));
+    for (number, record) in [("Swap", record), ("Read-ahead", small(Fast12, "Read-ahead"))] {
+        assert!(
+            record.notes(number).any(|note| note.contains("no program that attaches drives")),
+            "{number}"
+        );
+    }
 }

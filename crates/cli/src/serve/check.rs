@@ -15,6 +15,7 @@ use nearside_store::{Backing, FileOptions};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use super::plan::{FunctionPlan, NamespacePlan, Plan, SubsystemPlan, resolve};
+use super::reservations;
 use super::secrets;
 use super::{HTTP_PORT, METRICS_PORT};
 
@@ -145,6 +146,9 @@ pub fn of_machine(plan: &Plan) -> Vec<String> {
                 }
                 Ok(None) => {}
                 Err(why) => faults.0.push(named(why)),
+            }
+            if let Some(path) = &namespace.reservations {
+                faults.note(reservations::read(path).and_then(|_| made(path)).map_err(named));
             }
             if let Some(path) = &namespace.log_writes {
                 faults.note(made(path).map_err(|why| named(format!("write log {}: {why}", path.display()))));

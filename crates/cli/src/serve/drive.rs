@@ -23,6 +23,7 @@ use nearside_store::{Data, FileOptions, Operation, Submitted, Token};
 use super::limits;
 use super::names;
 use super::plan::{Doorbells, FunctionPlan, NamespacePlan, Plan, SubsystemPlan};
+use super::reservations;
 use super::secrets;
 use crate::in_use;
 
@@ -96,7 +97,14 @@ pub fn open(
     // Several controllers reach it, each on its own.
     let namespace = Namespace::new(store, firmware, plan.block_size, names.uuid, true)
         .map_err(|e| failed(e.to_string()))?;
-    Ok(Arc::new(namespace.with_nguid(names.nguid).protected(plan.read_only)))
+    let namespace = namespace.with_nguid(names.nguid).protected(plan.read_only);
+    Ok(Arc::new(match &plan.reservations {
+        None => namespace,
+        Some(path) => {
+            let (kept, keep) = reservations::open(path).map_err(failed)?;
+            namespace.with_reservations(kept, keep)
+        }
+    }))
 }
 
 /// A function as its clients are offered it. Controllers' numbers are counted from the top: those of hosts on

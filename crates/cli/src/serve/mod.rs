@@ -29,6 +29,7 @@ mod notify;
 mod page;
 pub mod plan;
 mod reload;
+mod reservations;
 mod secrets;
 
 use notify::Manager;

@@ -150,6 +150,8 @@ pub struct NamespacePlan {
     pub allow_unrecovered: bool,
     /// A new file for its write log.
     pub log_writes: Option<PathBuf>,
+    /// The file that keeps its reservations.
+    pub reservations: Option<PathBuf>,
 }
 
 impl NamespacePlan {
@@ -335,7 +337,7 @@ impl Plan {
             }
             for namespace in &mut subsystem.namespace {
                 namespace.store = AnyStore::word_from(folder, &namespace.store);
-                namespace.log_writes.iter_mut().for_each(at);
+                namespace.log_writes.iter_mut().chain(&mut namespace.reservations).for_each(at);
             }
         }
     }
@@ -382,6 +384,7 @@ impl Plan {
             risk_corruption: args.in_use.risk_corruption,
             allow_unrecovered: args.allow_unrecovered,
             log_writes: logs.next(),
+            reservations: None,
         });
         let subsystem = SubsystemPlan {
             nqn,

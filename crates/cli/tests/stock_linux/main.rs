@@ -35,6 +35,10 @@ impl Server {
         let listen = format!("127.0.0.1:{port}");
         let mut command = nearside();
         command.args(["serve", "--listen", &listen, "--subsystem", NQN]).args(arguments);
+        Server::started(command)
+    }
+
+    fn started(mut command: Command) -> Server {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
@@ -168,6 +172,7 @@ fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
 
     serves_two_hosts(guest, folder.path(), port, &connect, &trusting);
     knows_its_hosts(guest, port, &connect, &stores);
+    keeps_what_is_reserved(guest, folder.path(), port, &connect);
 }
 
 /// Several queues, some of them polled.
@@ -393,4 +398,74 @@ fn knows_its_hosts(guest: &mut Guest, port: u16, connect: &str, stores: &[&str])
     assert!(denied.contains("Permission denied") && denied.contains("65534"), "{denied}");
     guest.sh(&format!("nvme disconnect -n {NQN}"));
     server.stop();
+}
+
+/// A host reserves a namespace by nvme-cli; others are kept out, also when the server has been killed, until
+/// one of them preempts it.
+fn keeps_what_is_reserved(guest: &mut Guest, folder: &Path, port: u16, connect: &str) {
+    let config = folder.join("reserved.toml");
+    let store = image(&folder.join("reserved.img"), 32);
+    std::fs::write(
+        &config,
+        format!(
+            "listen = [\"127.0.0.1:{port}\"]\n[[subsystem]]\nnqn = \"{NQN}\"\n[[subsystem.namespace]]\nnsid = 1\n\
+             store = \"{store}\"\nreservations = \"reserved.json\"\n"
+        ),
+    )
+    .unwrap();
+    let serve = || {
+        let mut command = nearside();
+        command.args(["serve", "--config"]).arg(&config);
+        Server::started(command)
+    };
+    let host = |nr: u8| {
+        let id = format!("{nr:08}-1111-4111-8111-111111111111");
+        format!("{connect} --hostnqn=nqn.2014-08.org.nvmexpress:uuid:{id} --hostid={id}")
+    };
+    let mut with = |nr: u8, what: &mut dyn FnMut(&mut Guest)| {
+        guest.sh(&host(nr));
+        guest.until("[ -b /dev/nvme0n1 ]");
+        what(guest);
+        guest.sh(&format!("nvme disconnect -n {NQN}"));
+    };
+    let reads = "dd if=/dev/nvme0n1 of=/dev/null bs=4k count=1 iflag=direct";
+    let writes = "dd if=/dev/zero of=/dev/nvme0n1 bs=4k count=1 oflag=direct";
+    let holder = |guest: &mut Guest| {
+        let report = guest.sh("nvme resv-report /dev/nvme0n1 --eds -o json");
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        (report["rtype"].clone(), report["regctl"].clone(), report["ptpls"].clone())
+    };
+    let server = serve();
+    with(1, &mut |guest| {
+        guest.sh("nvme resv-register /dev/nvme0n1 --nrkey=7 --rrega=0 --cptpl=3");
+        guest.sh("nvme resv-acquire /dev/nvme0n1 --crkey=7 --rtype=2 --racqa=0");
+        assert_eq!(holder(guest), (2.into(), 1.into(), 1.into()));
+        guest.sh(&format!("{reads} && {writes}"));
+    });
+    // Killed, as by a loss of power.
+    drop(server);
+    let _server = serve();
+    with(2, &mut |guest| {
+        assert_eq!(holder(guest), (2.into(), 1.into(), 1.into()));
+        guest.refused(reads);
+        guest.refused(writes);
+        guest.refused("nvme resv-acquire /dev/nvme0n1 --crkey=7 --rtype=2 --racqa=0");
+        guest.sh("nvme resv-register /dev/nvme0n1 --nrkey=9 --rrega=0");
+        guest.refused(reads);
+        guest.sh("nvme resv-acquire /dev/nvme0n1 --crkey=9 --prkey=7 --rtype=1 --racqa=2");
+        guest.sh(&format!("{reads} && {writes}"));
+    });
+    with(1, &mut |guest| {
+        assert_eq!(holder(guest), (1.into(), 1.into(), 1.into()));
+        guest.sh(reads);
+        guest.refused(writes);
+        guest.refused("nvme resv-release /dev/nvme0n1 --crkey=7 --rtype=1 --rrela=0");
+    });
+    with(2, &mut |guest| {
+        guest.sh("nvme resv-release /dev/nvme0n1 --crkey=9 --rrela=1");
+        assert_eq!(holder(guest), (0.into(), 0.into(), 1.into()));
+    });
+    with(1, &mut |guest| {
+        guest.sh(writes);
+    });
 }

@@ -47,6 +47,7 @@ impl Events {
         let kind = match log {
             lid::ERROR => event::ERROR,
             lid::SMART => event::SMART,
+            lid::RESERVATION => event::IO_COMMAND_SET,
             lid::CHANGED_NAMESPACES | nearside_spec::fabrics::discovery::LID => event::NOTICE,
             _ => return,
         };

@@ -1,6 +1,7 @@
 //! Get and Set Features (Base 2.0, 5.15 and 5.27; NVM Command Set 1.0, 4.1.4). Nothing is saveable: a saved
 //! value is the default, and a Set Features with SV is refused.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nearside_clock::Nanos;
@@ -16,7 +17,7 @@ use super::{Admin, AdminCommand, Answer, receive, send};
 use crate::config::Config;
 use crate::fault::Fault;
 use crate::firmware::{Firmware, NearDataCommand};
-use crate::io::BROADCAST;
+use crate::io::{BROADCAST, Request};
 use crate::pointer::Pointer;
 use crate::reactor::Reactor;
 use crate::shared::ControllerShared;
@@ -152,7 +153,7 @@ impl Features {
 }
 
 /// Every feature there is, whether it is of a namespace, and whether it can be changed.
-const FEATURES: [(u8, bool, bool); 15] = [
+const FEATURES: [(u8, bool, bool); 17] = [
     (fid::ARBITRATION, false, true),
     (fid::POWER_MANAGEMENT, false, true),
     (fid::TEMPERATURE_THRESHOLD, false, true),
@@ -167,6 +168,8 @@ const FEATURES: [(u8, bool, bool); 15] = [
     (fid::KEEP_ALIVE, false, true),
     (fid::HOST_BEHAVIOR, false, true),
     (fid::HOST_IDENTIFIER, false, true),
+    (fid::RESERVATION_MASK, true, true),
+    (fid::RESERVATION_PERSISTENCE, true, true),
     (FEATURE_NEAR_DATA, true, true),
 ];
 
@@ -179,6 +182,7 @@ pub(super) fn supported<S: Store, F: Firmware<S>>(
         FEATURE_NEAR_DATA => near_data,
         fid::VOLATILE_WRITE_CACHE => config.write_cache,
         fid::INTERRUPT_COALESCING | fid::INTERRUPT_VECTOR => config.fabric.is_none(),
+        fid::RESERVATION_MASK | fid::RESERVATION_PERSISTENCE => config.has_others(),
         fid::KEEP_ALIVE | fid::ASYNC_EVENT | fid::HOST_IDENTIFIER => true,
         _ => config.fabric.as_ref().is_none_or(|fabric| !fabric.discovery),
     })
@@ -196,7 +200,12 @@ fn settable<S: Store, F: Firmware<S>>(shared: &ControllerShared<S, F>, id: u8) -
         fid::POWER_MANAGEMENT => 0xff,
         fid::TEMPERATURE_THRESHOLD => 0x003f_ffff,
         fid::ERROR_RECOVERY | fid::INTERRUPT_VECTOR => 0x0001_ffff,
-        fid::VOLATILE_WRITE_CACHE | fid::WRITE_ATOMICITY | fid::HOST_IDENTIFIER => 1,
+        fid::VOLATILE_WRITE_CACHE
+        | fid::WRITE_ATOMICITY
+        | fid::HOST_IDENTIFIER
+        | fid::RESERVATION_PERSISTENCE => 1,
+        // The three notices.
+        fid::RESERVATION_MASK => 0xe,
         fid::INTERRUPT_COALESCING => 0xffff,
         fid::ASYNC_EVENT => notices(&shared.config) | CRITICAL_WARNINGS,
         // All that they say is in their data.
@@ -276,6 +285,9 @@ impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
             };
             return self.near_data(command, bytes, bytes);
         }
+        if matches!(id, fid::RESERVATION_MASK | fid::RESERVATION_PERSISTENCE) {
+            return Ok(Answer::Now(if select == Select::Current { self.of_reservations(id) } else { 0 }));
+        }
         let defaults;
         let features = match select {
             Select::Current | Select::Capabilities => &self.admin.features,
@@ -294,10 +306,38 @@ impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
         }
     }
 
+    /// The value of a feature of a namespace's reservations.
+    fn of_reservations(&self, id: u8) -> u32 {
+        let nsid = self.entry.nsid();
+        match id {
+            fid::RESERVATION_MASK => self.admin.notifications.mask(nsid),
+            _ => self.reactor.shared.namespace(nsid).is_some_and(|n| n.reservations().persists()).into(),
+        }
+    }
+
+    /// Sets one, of a namespace or of all.
+    fn set_of_reservations(&mut self, id: u8, value: u32) -> Result<Answer, Fault> {
+        let (nsid, mut all) = (self.entry.nsid(), self.reactor.shared.namespaces());
+        all.retain(|(of, _)| nsid == BROADCAST || *of == nsid);
+        if id == fid::RESERVATION_MASK {
+            all.iter().for_each(|(of, _)| self.admin.notifications.set_mask(*of, value));
+            return Ok(Answer::Now(0));
+        }
+        let ticket = Arc::default();
+        for (_, namespace) in all {
+            namespace.reservations().set_persists(self.entry.get(features::PTPL), &ticket)?;
+        }
+        if let Some(slot) = self.slot.take() {
+            self.reactor.wait_for_ticket(slot, nsid, ticket);
+        }
+        Ok(Answer::Later)
+    }
+
     /// Near-data work by way of a feature: the firmware answers.
     fn near_data(&mut self, command: NearDataCommand, request: usize, room: usize) -> Result<Answer, Fault> {
         let pointer = Pointer::of(self.entry)?;
         let place = self.reactor.look_up(self.entry.nsid())?;
+        self.reactor.admits(place, &Request::NearData { command, request, room, pointer })?;
         let Some(taken) = self.slot.take() else { return Ok(Answer::Later) };
         match self.reactor.near_data(taken, place, command, request, room, &pointer, self.now) {
             Ok(()) => Ok(Answer::Later),
@@ -338,6 +378,7 @@ impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
                     identifier[..8].copy_from_slice(&short);
                 }
                 self.admin.features.host_identifier = identifier;
+                self.reactor.shared.set_host_id(identifier);
             }
             _ => return Err(Fault::field(features::FID)),
         }
@@ -399,6 +440,9 @@ impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
             }
             fid::TIMESTAMP | fid::HOST_BEHAVIOR | fid::HOST_IDENTIFIER => {
                 self.set_from_data()?;
+            }
+            fid::RESERVATION_MASK | fid::RESERVATION_PERSISTENCE => {
+                return self.set_of_reservations(id, value);
             }
             FEATURE_NEAR_DATA => {
                 let bytes = near_data_bytes(self.entry)?;

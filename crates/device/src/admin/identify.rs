@@ -56,7 +56,8 @@ pub(super) fn identify<S: Store, F: Firmware<S>>(
         cns::NAMESPACE => of_one(&|n| namespace(n, with_others).0)?,
         cns::NAMESPACE_INDEPENDENT => of_one(&|n| {
             let mut id = IdentifyNamespaceIndependent::default();
-            id.set_nsattr(n.read_only().into()).set_nmic(with_others.into()).set_nstat(1);
+            let rescap = reservable(n, with_others);
+            id.set_nsattr(n.read_only().into()).set_nmic(with_others.into()).set_rescap(rescap).set_nstat(1);
             id.0
         })?,
         // Of the NVM command set: storage tags and their formats; there are none.
@@ -133,8 +134,8 @@ fn controller<S: Store, F: Firmware<S>>(shared: &ControllerShared<S, F>) -> Iden
         .set_sqes(0x66)
         .set_cqes(0x44)
         .set_nn(MAX_NSID)
-        // Compare, Dataset Management, Write Zeroes, Save and Select, Timestamp.
-        .set_oncs(1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 6)
+        // Compare, Dataset Management, Write Zeroes, Save and Select, Reservations, Timestamp.
+        .set_oncs(1 | 1 << 2 | 1 << 3 | 1 << 4 | u16::from(config.has_others()) << 5 | 1 << 6)
         // Present where it can be switched; FFFFFFFFh flushes all namespaces.
         .set_vwc(u8::from(config.write_cache) | 3 << 1)
         .set_icsvscc(1)
@@ -162,6 +163,11 @@ fn controller<S: Store, F: Firmware<S>>(shared: &ControllerShared<S, F>) -> Iden
     id
 }
 
+/// RESCAP: who has a namespace alone has nobody to keep out.
+fn reservable<S: Store, F: Firmware<S>>(namespace: &Namespace<S, F>, shared: bool) -> u8 {
+    if shared { namespace.reservations().capabilities() } else { 0 }
+}
+
 fn namespace<S: Store, F: Firmware<S>>(namespace: &Namespace<S, F>, shared: bool) -> IdentifyNamespace {
     let blocks = namespace.blocks();
     let per_page = (PAGE_SIZE >> namespace.lba_shift()) as u16;
@@ -173,6 +179,7 @@ fn namespace<S: Store, F: Firmware<S>>(namespace: &Namespace<S, F>, shared: bool
         .set_nsfeat(1 << 4)
         // Whether other controllers have it as well.
         .set_nmic(shared.into())
+        .set_rescap(reservable(namespace, shared))
         .set_nguid(*namespace.nguid())
         // Deallocated blocks read as zeros; Write Zeroes may deallocate.
         .set_dlfeat(1 | 1 << 3)

@@ -6,7 +6,7 @@ use nearside_clock::Nanos;
 use nearside_spec::Status;
 use nearside_spec::command::{common, log_page};
 use nearside_spec::layout::{Wire, ascii};
-use nearside_spec::log::{FirmwareSlots, LOG_SUPPORTED, Smart, changed_namespaces, effects, lid};
+use nearside_spec::log::{FirmwareSlots, LOG_SUPPORTED, Smart, changed_namespaces, effects, event, lid};
 use nearside_spec::opcode::{LOG_NEAR_DATA, admin, io};
 use nearside_store::{Backing, Store};
 
@@ -54,6 +54,10 @@ impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
             if log == lid::CHANGED_NAMESPACES {
                 self.admin.changed.clear();
             }
+            if log == lid::RESERVATION && self.admin.notifications.read() {
+                let Admin { events, .. } = self.admin;
+                events.add(event::IO_COMMAND_SET, event::RESERVATION_LOG, lid::RESERVATION);
+            }
         }
         Ok(Answer::Now(0))
     }
@@ -81,13 +85,15 @@ impl Admin {
                     lid::EFFECTS,
                     lid::FEATURES,
                 ];
-                let all = known.into_iter().chain(ours).chain(shared.subsystem.published());
+                let reserved = shared.config.has_others().then_some(lid::RESERVATION);
+                let all = known.into_iter().chain(ours).chain(reserved).chain(shared.subsystem.published());
                 table(1024, all.map(|id| (id, LOG_SUPPORTED)))
             }
             lid::CHANGED_NAMESPACES => {
                 let changed: Vec<u32> = self.changed.iter().copied().collect();
                 changed_namespaces(&changed).to_vec()
             }
+            lid::RESERVATION if shared.config.has_others() => self.notifications.page().0.to_vec(),
             lid::ERROR => {
                 let log = shared.errors.lock().unwrap_or_else(|e| e.into_inner());
                 let mut page: Vec<u8> = log.entries.iter().flat_map(|e| e.0).collect();
@@ -177,11 +183,15 @@ fn commands(near_data: bool, config: &Config) -> Vec<u8> {
     let ours = [io::NEAR_DATA_CANCEL, io::NEAR_DATA_EXECUTE, io::NEAR_DATA_RESULT, io::NEAR_DATA];
     let ours = ours.into_iter().filter(|&id| near_data && !(fabric && id == io::NEAR_DATA));
     let buffers = config.shadow_doorbells.then_some(admin::DOORBELL_BUFFER_CONFIG);
+    let reserving =
+        [io::RESERVATION_REGISTER, io::RESERVATION_REPORT, io::RESERVATION_ACQUIRE, io::RESERVATION_RELEASE];
+    let reserving = reserving.into_iter().filter(|_| config.has_others());
     let admin = admin.into_iter().chain(queues.into_iter().filter(|_| !fabric)).chain(buffers);
     let mut page = table(1024, admin.map(|id| (id, effects::SUPPORTED)));
     let io = reads
         .into_iter()
         .chain(ours)
+        .chain(reserving)
         .map(|id| (id, effects::SUPPORTED))
         .chain(changes.into_iter().map(|id| (id, effects::SUPPORTED | effects::BLOCKS_CHANGE)));
     page.extend(table(1024, io));

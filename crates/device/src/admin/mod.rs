@@ -9,6 +9,7 @@ mod features;
 mod identify;
 mod logs;
 mod queues;
+mod reservations;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,6 +39,7 @@ use events::Events;
 use features::Features;
 use queues::Registry;
 pub(crate) use queues::owner;
+use reservations::Notifications;
 
 /// Admin commands taken in one step.
 const BATCH: u32 = 8;
@@ -85,6 +87,7 @@ pub(crate) struct Admin {
     events: Events,
     /// Namespaces that changed since the host last read of them.
     changed: BTreeSet<u32>,
+    notifications: Notifications,
     /// A shutdown's flush is under way, or done.
     shutdown: Option<bool>,
     /// When the last Keep Alive came.
@@ -109,6 +112,7 @@ impl Admin {
             features: Features::new(&shared.config),
             events: Events::default(),
             changed: BTreeSet::new(),
+            notifications: Notifications::default(),
             shutdown: None,
             alive: Nanos(0),
             started: Nanos(0),
@@ -256,6 +260,8 @@ impl Admin {
         let registers = shared.registers();
         self.registry = Registry::new(shared.config.io_queues);
         self.features = Features::new(&shared.config);
+        self.notifications = Notifications::default();
+        shared.set_host_id(shared.config.host.identifier);
         shared.write_through.store(!shared.config.write_cache, Ordering::Relaxed);
         shared.interrupts.reset();
         shared.set_shadow_doorbells(None);
@@ -397,6 +403,12 @@ impl Admin {
             Message::Fatal => {
                 if self.state == ControllerState::Enabled {
                     self.fatal(reactor.shared.registers());
+                }
+                return;
+            }
+            Message::Reservation { nsid, notice } => {
+                if self.notifications.add(nsid, notice) {
+                    self.events.add(event::IO_COMMAND_SET, event::RESERVATION_LOG, lid::RESERVATION);
                 }
                 return;
             }

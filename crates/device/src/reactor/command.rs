@@ -83,6 +83,11 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         request: &Request,
         now: Nanos,
     ) -> Result<(), (CompletionSlot, Fault)> {
+        if !matches!(request, Request::FlushAll)
+            && let Err(fault) = self.admits(place, request)
+        {
+            return Err((slot, fault));
+        }
         let mut layout = Layout::default();
         let (kind, payload) = match *request {
             Request::Transfer { operation, len, pointer } => {
@@ -151,6 +156,9 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             }
             Request::NearData { command, request, room, pointer } => {
                 return self.near_data(slot, place, command, request, room, &pointer, now);
+            }
+            Request::Reservation { command, len, pointer } => {
+                return self.reserve(slot, place, (command, len, pointer), now);
             }
         };
         self.run(Command { owner: Owner::Host(slot), place, kind, begun: now }, payload, now);
@@ -381,6 +389,14 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     /// Flushes all namespaces, one after the other. Those that the reactor never was attached to are flushed
     /// as well: others wrote.
     fn flush_all(&mut self, owner: Owner, now: Nanos) {
+        let denied = self.shared.namespaces().into_iter().find_map(|(nsid, namespace)| {
+            let admitted = namespace.reservations().admit(&Request::FlushAll, || self.shared.host_id());
+            Some((nsid, admitted.err()?))
+        });
+        let owner = match (owner, denied) {
+            (Owner::Host(slot), Some((nsid, fault))) => return self.fail(slot, nsid, &fault, now),
+            (owner, _) => owner,
+        };
         for (nsid, namespace) in self.shared.namespaces() {
             // Without a way in, the flush would be a lie.
             if !namespace.read_only()

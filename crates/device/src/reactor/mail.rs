@@ -99,6 +99,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                             Owner::Shutdown => self.shutdown_done = true,
                         }
                     }
+                    self.forget_reservations();
                     self.reset_stages(now);
                     self.abandon();
                 }
@@ -110,8 +111,10 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                         admin.namespace_changed(nsid);
                     }
                 }
+                Message::Preempted { nsid, ticket } => self.preempted(nsid, ticket, now),
                 Message::Done { .. }
                 | Message::ErrorEvent { .. }
+                | Message::Reservation { .. }
                 | Message::Fatal
                 | Message::Pair { .. }
                 | Message::Published { .. } => {

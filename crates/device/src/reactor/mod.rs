@@ -31,11 +31,13 @@ use crate::traffic::Kind;
 mod command;
 mod mail;
 mod remote;
+mod reserve;
 
 pub(crate) use command::Owner;
 use command::{Command, CommandKind, Parked, Payload};
 use remote::Stages;
 pub(crate) use remote::Task;
+use reserve::{Ending, Reserving};
 
 /// Commands taken from a queue at once.
 pub const BATCH: usize = 32;
@@ -111,6 +113,9 @@ pub struct Reactor<S: Store, F: Firmware<S> = ()> {
     stepped: Nanos,
     /// Commands whose data go by the drive's own memory.
     stages: Stages,
+    /// Reservation commands that wait, and what others' wait for.
+    reserving: Vec<Reserving>,
+    ending: Vec<Ending>,
     /// Submission queues that wait for their commands before they go, with the key to answer; without one,
     /// their completion queue goes as well.
     deleting: Vec<(u16, Option<usize>)>,
@@ -140,6 +145,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             ended: Vec::with_capacity(BATCH),
             stepped: Nanos(0),
             stages: Stages::default(),
+            reserving: Vec::new(),
+            ending: Vec::new(),
             deleting: Vec::new(),
             resetting: None,
             shutdown_done: false,
@@ -228,6 +235,9 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             || self.shared.function.memory.remote().has_news(self.id)
         {
             step.work += self.ask(now, &mut step);
+        }
+        if !self.reserving.is_empty() || !self.ending.is_empty() {
+            step.work += self.settle_reservations(now, &mut step);
         }
         if self.queues.dirty != 0 {
             self.interrupt(now, &mut step);
@@ -328,9 +338,12 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         for prepared in batch.drain(..) {
             let slot = CompletionSlot::new(id, prepared.cid);
             match prepared.request {
-                Ok(Request::Transfer { operation, .. }) if prepared.count > 0 => {
+                Ok(request @ Request::Transfer { operation, .. }) if prepared.count > 0 => {
                     let spans = prepared.spans.get(..prepared.count).unwrap_or(&[]);
-                    self.transfer(slot, prepared.place, operation, spans, now);
+                    match self.admits(prepared.place, &request) {
+                        Ok(()) => self.transfer(slot, prepared.place, operation, spans, now),
+                        Err(fault) => self.fail(slot, prepared.nsid, &fault, now),
+                    }
                 }
                 Ok(request) => {
                     if let Err((slot, fault)) = self.execute(slot, prepared.place, &request, now) {
@@ -563,6 +576,7 @@ impl<S: Store, F: Firmware<S>> Drop for Reactor<S, F> {
         if let Some(admin) = &mut self.admin {
             admin.forget();
         }
+        self.forget_reservations();
         self.stages.forget();
         self.queues.forget_staged();
         let mut owners: Vec<Owner> = self.commands.drain().map(|command| command.owner).collect();

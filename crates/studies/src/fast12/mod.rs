@@ -23,6 +23,7 @@ mod machine;
 mod orders;
 pub mod parameters;
 mod pollution;
+mod read_ahead;
 mod rules;
 pub mod second;
 mod section34;
@@ -42,6 +43,7 @@ pub const STUDIES: &[Study] = &[
     section35::STUDY,
     section4::STUDY,
     swap::STUDY,
+    read_ahead::STUDY,
 ];
 
 /// The two sizes of the paper.

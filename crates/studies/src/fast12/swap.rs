@@ -54,8 +54,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
     run.note(ITS_WAY);
     run.note(
         "A touch is one of a process that uses four times the memory that it may have (twice in a small run). In order, pages that come \
-         with a miss are touched next, so that misses are fewer; at random they are in the way. Read-ahead of the page cache, which the paper \
-         names beside it, is not studied.",
+         with a miss are touched next, so that misses are fewer; at random they are in the way.",
     );
     Ok(())
 }
