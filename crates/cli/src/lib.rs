@@ -18,6 +18,7 @@ mod bench;
 mod cat;
 mod cksum;
 mod completions;
+mod control;
 mod cp;
 mod demo;
 mod diff;
@@ -48,6 +49,7 @@ mod partition;
 mod parts;
 mod progress;
 mod serve;
+mod server;
 mod sim;
 mod stat;
 mod status;
@@ -137,10 +139,12 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Say what a server serves, and to whom
     Status(status::StatusArgs),
+    /// Change what a server serves, while hosts use it
+    Control(control::ControlArgs),
     /// Make and check the keys by which hosts prove who they are (DH-HMAC-CHAP)
     Key(key::KeyArgs),
     /// Add namespaces to a server, or take them away, while hosts use it
-    Namespace(status::NamespaceArgs),
+    Namespace(control::NamespaceArgs),
     /// List what a drive's write log holds, and make images of any instant of it
     Writes(writes::WritesArgs),
     /// Say what this machine offers and lacks, and what that costs
@@ -191,8 +195,9 @@ pub fn main() -> ExitCode {
         Command::Attach(a) => attach::run(a),
         Command::Serve(a) => serve::run(a),
         Command::Status(a) => status::run(a),
+        Command::Control(a) => control::run(a),
         Command::Key(a) => key::run(a),
-        Command::Namespace(a) => status::namespace(a),
+        Command::Namespace(a) => control::namespace(a),
         Command::Writes(a) => writes::run(a),
         Command::Doctor(a) => doctor::run(a),
         Command::Completions(a) => completions::run(a),

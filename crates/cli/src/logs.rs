@@ -119,6 +119,11 @@ impl Logs {
         Ok(Logs { level, set: set.is_some() })
     }
 
+    /// Whether NEARSIDE_LOG says how much.
+    pub fn is_set_by_environment(&self) -> bool {
+        self.set
+    }
+
     /// Says as much as is asked for from now on, unless NEARSIDE_LOG says how much.
     pub fn change(&self, asked: Option<LevelFilter>) {
         if !self.set {

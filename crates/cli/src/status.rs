@@ -1,97 +1,89 @@
-//! `nearside status` and `nearside namespace`:
-//! what a server does, and namespaces added to it and taken from it while it runs.
+//! `nearside status`: what servers do.
 
 use std::io::Write;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
-use nearside_embedded::AnyStore;
+use clap::Args;
+use serde_json::{Value, json};
 
 use crate::failure::Outcome;
-use crate::in_use::InUse;
 use crate::out::Out;
-use crate::serve::control::{Request, ask};
-use crate::serve::plan::NamespacePlan;
+use crate::serve::beacon::{self, Found};
+use crate::serve::control::Request;
+use crate::server;
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
   nearside status
-  nearside status --control /run/nearside-4420.sock --json";
+  nearside status --control /run/nearside-4420.sock --json
 
-const NAMESPACE_EXAMPLES: &str = "\
-Examples:
-  nearside namespace add 7 dram:16MiB
-  nearside namespace add 8 file:disk.img --read-only
-  nearside namespace add 9 dram:16MiB --log-writes disk9.log
-  nearside namespace mark 9 before-the-upgrade         # in its write log
-  nearside namespace remove 7";
+Without a name or a socket: of the only server of this machine. Where there are several, a line for each; of other users' servers
+only root is told more than that they are there.";
 
 /// Say what a server serves, and to whom
 #[derive(Args)]
 #[command(after_long_help = crate::args::flowing(STATUS_EXAMPLES))]
 pub struct StatusArgs {
-    /// The server's control socket [default: that of the server at port 4420]
-    #[arg(long, value_name = "PATH")]
+    /// The server: its name, or its control socket [default: the only one of this machine, or a list of all]
+    #[arg(value_name = "NAME|PATH", conflicts_with = "control")]
+    server: Option<PathBuf>,
+    /// The same
+    #[arg(long, visible_alias = "socket", value_name = "NAME|PATH")]
     control: Option<PathBuf>,
-    /// Print one JSON object
+    /// Print one JSON object; of several servers, one for each
     #[arg(long)]
     json: bool,
 }
 
-/// Add namespaces to a server, or take them away, while hosts use it
-#[derive(Args)]
-#[command(after_long_help = crate::args::flowing(NAMESPACE_EXAMPLES))]
-pub struct NamespaceArgs {
-    /// The server's control socket [default: that of the server at port 4420]
-    #[arg(long, value_name = "PATH", global = true)]
-    control: Option<PathBuf>,
-    /// Which subsystem, where there are several
-    #[arg(long, value_name = "NQN", global = true)]
-    subsystem: Option<String>,
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Subcommand)]
-enum What {
-    /// Adds one; connected hosts are told
-    Add {
-        /// Its number
-        nsid: u32,
-        /// What holds its bytes, as for serve
-        store: String,
-        /// Bytes of a logical block
-        #[arg(long, value_name = "512|4096", default_value_t = 512)]
-        block_size: u32,
-        /// Refuse writes
-        #[arg(long)]
-        read_only: bool,
-        #[command(flatten)]
-        in_use: InUse,
-        /// As for serve
-        #[arg(long)]
-        allow_unrecovered: bool,
-        /// As for serve
-        #[arg(long, value_name = "FILE")]
-        log_writes: Option<PathBuf>,
-    },
-    /// Puts a mark into the write log of one, for `nearside writes --at-mark`
-    Mark {
-        /// Its number
-        nsid: u32,
-        /// The mark
-        text: String,
-    },
-    /// Takes one away; commands that run on it end first
-    Remove {
-        /// Its number
-        nsid: u32,
-    },
+/// What is said of each of several servers.
+fn each(all: &[Found], json: bool, out: &mut Out) -> Outcome {
+    for found in all {
+        let status = server::ask_found(found, &Request::Status);
+        let nqns = |status: &Value| {
+            let all = status["subsystems"].as_array().into_iter().flatten();
+            all.filter_map(|subsystem| subsystem["nqn"].as_str().map(str::to_owned)).collect::<Vec<_>>()
+        };
+        if json {
+            let told = found.told.as_ref();
+            out.json(&json!({
+                "type": "server", "process": found.pid, "user": found.uid, "name": told.map(|(name, _)| name),
+                "control": told.map(|(_, control)| control.display().to_string()),
+                "subsystems": status.as_ref().ok().map(nqns), "error": status.as_ref().err(),
+            }))?;
+            continue;
+        }
+        out.text(&server::line(found))?;
+        out.line(b"")?;
+        match (&status, &found.told) {
+            (Ok(status), _) => {
+                for nqn in nqns(status) {
+                    out.text(&format!("  subsystem {nqn}"))?;
+                    out.line(b"")?;
+                }
+                let hosts = status["hosts"].as_array().map_or(0, Vec::len);
+                writeln!(out, "  {hosts} hosts; {} commands", status["commands"])?;
+            }
+            (Err(why), Some(_)) => {
+                out.text(&format!("  {why}"))?;
+                out.line(b"")?;
+            }
+            (Err(_), None) => {}
+        }
+    }
+    out.flush()?;
+    Ok(0)
 }
 
 pub fn run(args: StatusArgs) -> Outcome {
-    let status = ask(args.control.as_deref(), &Request::Status)?;
     let mut out = Out::new();
+    let which = args.server.or(args.control);
+    if which.is_none() {
+        let all = beacon::find().unwrap_or_default();
+        if all.len() > 1 {
+            return each(&all, args.json, &mut out);
+        }
+    }
+    let status = server::ask(which.as_deref(), &Request::Status)?;
     if args.json {
         out.json(&status)?;
         out.flush()?;
@@ -172,30 +164,4 @@ fn function_line(function: &serde_json::Value) -> String {
     };
     let (socket, cntlid, doorbells) = (word("socket"), &function["cntlid"], word("doorbells"));
     format!("function {socket}: controller {cntlid}, {namespaces}, {doorbells} doorbells; {client}")
-}
-
-pub fn namespace(args: NamespaceArgs) -> Outcome {
-    let NamespaceArgs { control, subsystem, what } = args;
-    let request = match what {
-        What::Add { nsid, store, block_size, read_only, in_use, allow_unrecovered, log_writes } => {
-            // The server may have been started elsewhere.
-            let store = AnyStore::word_from(&std::env::current_dir()?, &store);
-            let namespace = NamespacePlan {
-                nsid,
-                store,
-                block_size,
-                read_only,
-                shared_image: in_use.shared_image,
-                risk_corruption: in_use.risk_corruption,
-                allow_unrecovered,
-                log_writes: log_writes.map(std::path::absolute).transpose()?,
-                reservations: None,
-            };
-            Request::AddNamespace { subsystem, namespace }
-        }
-        What::Mark { nsid, text } => Request::Mark { subsystem, nsid, text },
-        What::Remove { nsid } => Request::RemoveNamespace { subsystem, nsid },
-    };
-    ask(control.as_deref(), &request)?;
-    Ok(0)
 }

@@ -11,6 +11,7 @@ use crate::firmware::{Firmware, Seat, Worker};
 use crate::io::Limits;
 use crate::namespace::{Access, Namespace};
 use crate::shared::ControllerShared;
+use crate::throttle::Gate;
 use crate::traffic::OpenMeter;
 
 /// A reactor's way into a namespace.
@@ -20,6 +21,8 @@ pub(crate) struct Attached<S: Store, F: Firmware<S>> {
     pub(crate) worker: F::Worker,
     pub(crate) limits: Limits,
     pub(crate) meter: OpenMeter,
+    /// What its commands pass, where they have a quota.
+    pub(crate) gate: Option<Box<Gate>>,
     /// The namespace has been removed: no new commands.
     pub(crate) removed: bool,
 }
@@ -34,12 +37,16 @@ impl<S: Store, F: Firmware<S>> Attached<S, F> {
         let (memory, wakeup) = (&shared.function.memory, &shared.function.wakeup);
         let config = &shared.config;
         let seat = Seat { memory, wakeup, host: &config.host, reactor };
+        // Before the namespace's length is looked at: who changes that finds the meter, or was there before.
+        let meter = shared.subsystem.ledger().open(nsid, &config.host.nqn);
+        let blocks = namespace.blocks();
+        meter.is_within(blocks);
         Ok(Attached {
             nsid,
             access: namespace.access(memory.clone())?,
             worker: F::worker(namespace, &seat)?,
             limits: Limits {
-                blocks: namespace.blocks(),
+                blocks,
                 lba_shift: namespace.lba_shift(),
                 max_transfer: config.max_transfer(),
                 near_data: namespace.observer().is_present(),
@@ -47,9 +54,15 @@ impl<S: Store, F: Firmware<S>> Attached<S, F> {
                 shared: config.has_others(),
                 fabric: config.fabric.is_some(),
             },
-            meter: shared.subsystem.ledger().open(nsid, &config.host.nqn),
+            meter,
+            gate: shared.gate(nsid),
             removed: false,
         })
+    }
+
+    /// The byte behind its last block.
+    pub(crate) fn end(&self) -> u64 {
+        self.limits.blocks << self.limits.lba_shift
     }
 
     /// Hands an operation to the store. Where the command entered its range was checked; the store checks it
@@ -152,6 +165,13 @@ impl<S: Store, F: Firmware<S>> Attachments<S, F> {
     pub(crate) fn present(&self) -> impl Iterator<Item = usize> {
         let gone = |a: &Option<Box<Attached<S, F>>>| a.as_ref().is_none_or(|a| a.removed);
         self.places.iter().enumerate().filter(move |(_, a)| !gone(a)).map(|(place, _)| place)
+    }
+
+    /// Those whose commands wait, by place.
+    pub(crate) fn gated(&self) -> impl Iterator<Item = usize> {
+        let waits = |a: &Attached<S, F>| a.gate.as_ref().is_some_and(|gate| gate.held() > 0);
+        let places = self.places.iter().enumerate();
+        places.filter(move |(_, a)| a.as_deref().is_some_and(waits)).map(|(place, _)| place)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Attached<S, F>> {

@@ -45,6 +45,17 @@ impl Limits {
     }
 }
 
+impl Request {
+    /// Whether its blocks, as far as they are known without its data, reach beyond a byte.
+    pub(crate) fn ends_beyond(&self, end: u64) -> bool {
+        match *self {
+            Request::Transfer { operation, .. } | Request::Plain { operation } => operation.ends_beyond(end),
+            Request::Compare { offset, len, .. } => offset.saturating_add(len as u64) > end,
+            _ => false,
+        }
+    }
+}
+
 /// A checked I/O command: its ranges lie within the namespace, its lengths within the limits. Its data
 /// pointer is not walked yet.
 #[derive(Clone, Copy, Debug)]

@@ -29,6 +29,7 @@ pub mod runner;
 mod shared;
 mod stripes;
 mod subsystem;
+pub mod throttle;
 pub mod traffic;
 
 pub use config::{Config, Fabric, Host, Identity};

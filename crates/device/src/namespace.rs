@@ -31,6 +31,10 @@ pub struct Namespace<S: Store, O = ()> {
     store: S,
     observer: O,
     lba_shift: u32,
+    /// Logical blocks that hosts may reach.
+    blocks: AtomicU64,
+    /// Held while that changes.
+    pub(crate) resizing: Mutex<()>,
     uuid: [u8; 16],
     nguid: [u8; 16],
     protected: bool,
@@ -101,6 +105,8 @@ impl<S: Store, O: Observer> Namespace<S, O> {
         }
         let lba_shift = lba_size.trailing_zeros();
         Ok(Namespace {
+            blocks: AtomicU64::new(store.capacity() >> lba_shift),
+            resizing: Mutex::new(()),
             store,
             observer,
             lba_shift,
@@ -123,7 +129,17 @@ impl<S: Store, O: Observer> Namespace<S, O> {
     /// Logical blocks. What is left of the store after the last whole one is out of reach.
     #[inline]
     pub fn blocks(&self) -> u64 {
-        self.store.capacity() >> self.lba_shift
+        self.blocks.load(Ordering::Relaxed)
+    }
+
+    /// Another length, of which the reactors have to be told. What lies between the old end and the new one
+    /// is not what it was.
+    pub(crate) fn set_blocks(&self, blocks: u64) {
+        let before = self.blocks.load(Ordering::Relaxed);
+        let (from, to) = (before.min(blocks) << self.lba_shift, before.max(blocks) << self.lba_shift);
+        self.observer.begin(from, to - from);
+        self.blocks.store(blocks, Ordering::Relaxed);
+        self.observer.end(from, to - from, false);
     }
 
     /// Log2 of a logical block's bytes.
@@ -461,6 +477,12 @@ impl<S: Store, O: Observer> Access<S, O> {
     #[inline]
     pub fn in_flight(&self) -> usize {
         self.open.as_ref().map_or(0, |open| open.pending.len() + open.order.waiting())
+    }
+
+    /// Whether an operation in flight reaches beyond a byte.
+    pub(crate) fn reaches_beyond(&self, end: u64) -> bool {
+        let beyond = |pending: &Pending| pending.operation.ends_beyond(end);
+        self.open.as_ref().is_some_and(|open| open.pending.iter().any(|(_, pending)| beyond(pending)))
     }
 
     /// See [`Channel::prefetch`].

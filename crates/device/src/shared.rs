@@ -20,6 +20,7 @@ use crate::firmware::Firmware;
 use crate::queue::QueueMemory;
 use crate::reservation::{HostId, Ticket};
 use crate::subsystem::Subsystem;
+use crate::throttle::Gate;
 
 /// Entries that the error log keeps.
 pub(crate) const ERROR_LOG_ENTRIES: usize = 64;
@@ -68,6 +69,12 @@ impl<S: Store, F> ControllerShared<S, F> {
 
     pub(crate) fn set_host_id(&self, id: HostId) {
         *self.host_id.lock().unwrap_or_else(|e| e.into_inner()) = id;
+    }
+
+    /// What commands of a namespace pass; `None`: neither it nor the host has a quota.
+    pub(crate) fn gate(&self, nsid: u32) -> Option<Box<Gate>> {
+        let of = self.subsystem.buckets(nsid, &self.config.host.nqn);
+        (!of.is_empty()).then(|| Box::new(Gate::new(of)))
     }
 
     /// Commands that its reactors have taken and not answered.
@@ -204,10 +211,12 @@ pub(crate) enum Message {
     },
     /// To reactor 0: the host did not let a queue of its be read or written.
     Fatal,
-    /// The subsystem has another namespace of that identifier than before, or none.
+    /// The subsystem has another namespace of that identifier than before, or none, or one of another length.
     Namespace {
         nsid: u32,
     },
+    /// Namespaces, or hosts, have another quota than before.
+    Quotas,
     /// A log page of the subsystem has changed.
     Published {
         log: u8,

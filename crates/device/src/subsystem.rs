@@ -6,14 +6,17 @@
 //! the old one once its commands have ended.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use nearside_clock::{Nanos, RateLimits, Suppressed};
 use nearside_store::Store;
 
 use crate::Namespace;
+use crate::firmware::Observer;
 use crate::reservation::{Effects, HostId, Ticket};
 use crate::shared::{ControllerShared, Message};
+use crate::throttle::{Buckets, Quota, Whom};
 use crate::traffic::{Ledger, Traffic};
 
 /// The largest namespace identifier (NN of Identify Controller).
@@ -42,6 +45,7 @@ struct SubsystemState<S: Store, F> {
     namespaces: BTreeMap<u32, Arc<Namespace<S, F>>>,
     controllers: Vec<Weak<ControllerShared<S, F>>>,
     pages: BTreeMap<u8, Arc<[u8]>>,
+    quotas: BTreeMap<Whom, (Quota, Arc<Buckets>)>,
 }
 
 /// Why a namespace was not added.
@@ -57,8 +61,12 @@ pub enum AddError {
 
 impl<S: Store, F> Default for Subsystem<S, F> {
     fn default() -> Self {
-        let inner =
-            SubsystemState { namespaces: BTreeMap::new(), controllers: Vec::new(), pages: BTreeMap::new() };
+        let inner = SubsystemState {
+            namespaces: BTreeMap::new(),
+            controllers: Vec::new(),
+            pages: BTreeMap::new(),
+            quotas: BTreeMap::new(),
+        };
         Subsystem {
             inner: Mutex::new(inner),
             reports: Mutex::new(RateLimits::new(REPORT_EVERY_NS)),
@@ -151,6 +159,10 @@ impl<S: Store, F> Subsystem<S, F> {
         Some(removed)
     }
 
+    fn told(&self, nsid: u32) {
+        self.lock().broadcast(|| Message::Namespace { nsid });
+    }
+
     /// The namespace of that identifier.
     pub fn namespace(&self, nsid: u32) -> Option<Arc<Namespace<S, F>>> {
         self.lock().namespaces.get(&nsid).cloned()
@@ -159,6 +171,29 @@ impl<S: Store, F> Subsystem<S, F> {
     /// All namespaces, by identifier.
     pub fn namespaces(&self) -> Vec<(u32, Arc<Namespace<S, F>>)> {
         self.lock().namespaces.iter().map(|(&nsid, namespace)| (nsid, namespace.clone())).collect()
+    }
+
+    /// What may be had in a second from now on, in the place of all that was said of it before; who is not
+    /// named has no quota. What waits, waits for what holds now. A quota that stays goes on as it stands.
+    pub fn limit(&self, quotas: impl IntoIterator<Item = (Whom, Quota)>) {
+        let mut inner = self.lock();
+        let mut before = std::mem::take(&mut inner.quotas);
+        for (whom, quota) in quotas.into_iter().filter(|(_, quota)| !quota.is_none()) {
+            let stays = before.remove(&whom).filter(|(is, _)| *is == quota);
+            let now = stays.unwrap_or_else(|| (quota, Arc::new(Buckets::of(&quota))));
+            inner.quotas.insert(whom, now);
+        }
+        inner.broadcast(|| Message::Quotas);
+    }
+
+    /// Of whom a host's commands on a namespace take.
+    pub(crate) fn buckets(&self, nsid: u32, host: &str) -> Vec<Arc<Buckets>> {
+        let inner = self.lock();
+        if inner.quotas.is_empty() {
+            return Vec::new();
+        }
+        let of = [Whom::Namespace(nsid), Whom::Host(host.to_owned())];
+        of.iter().filter_map(|whom| Some(inner.quotas.get(whom)?.1.clone())).collect()
     }
 
     /// Makes `page` the content of a log page that the controllers themselves know nothing of (a discovery
@@ -186,11 +221,66 @@ impl<S: Store, F> Subsystem<S, F> {
     }
 }
 
+impl<S: Store, F: Observer> Subsystem<S, F> {
+    /// Makes a namespace and its store so many bytes long, rounded down to whole blocks; by `None`, as long
+    /// as what the store lies in has become. Hosts are told. Whether it has another length now.
+    ///
+    /// Where it becomes shorter by so many bytes, hosts are refused what is beyond the new end first; then
+    /// what is in flight there is waited for, between two looks by `wait`, which gives up by `false`; then
+    /// the store is cut off.
+    ///
+    /// # Errors
+    /// `NotFound`: there is no such namespace. `ResourceBusy`: it is being resized. `TimedOut`: `wait` gave
+    /// up. `InvalidInput`: not one block. Else the store's. Then it is as long as before.
+    pub fn resize(
+        &self,
+        nsid: u32,
+        bytes: Option<u64>,
+        mut wait: impl FnMut(&Namespace<S, F>) -> bool,
+    ) -> io::Result<bool> {
+        let namespace = self.namespace(nsid).ok_or(io::ErrorKind::NotFound)?;
+        let Ok(_resizing) = namespace.resizing.try_lock() else {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        };
+        let (before, shift) = (namespace.blocks(), namespace.lba_shift());
+        let set = |blocks: u64| {
+            if namespace.blocks() != blocks {
+                namespace.set_blocks(blocks);
+                self.told(nsid);
+            }
+        };
+        let wanted = bytes.map(|bytes| bytes >> shift);
+        if wanted == Some(0) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it would hold not one block"));
+        }
+        if let Some(blocks) = wanted.filter(|blocks| *blocks < before) {
+            set(blocks);
+            while !self.ledger.all_within(nsid, blocks) || namespace.orphans_in_flight() > 0 {
+                if !wait(&namespace) {
+                    set(before);
+                    let why = "commands beyond the new end do not end";
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+                }
+            }
+        }
+        match namespace.store().resize(wanted.map(|blocks| blocks << shift)) {
+            Ok(bytes) if bytes >> shift > 0 => set(bytes >> shift),
+            Ok(_) => return Err(io::Error::new(io::ErrorKind::InvalidInput, "it holds not one block")),
+            Err(error) => {
+                set(before);
+                return Err(error);
+            }
+        }
+        Ok(namespace.blocks() != before)
+    }
+}
+
 impl<S: Store, F> SubsystemState<S, F> {
     fn broadcast(&mut self, message: impl Fn() -> Message) {
         self.controllers.retain(|controller| {
             let Some(controller) = controller.upgrade() else { return false };
-            controller.mailboxes.iter().for_each(|mailbox| mailbox.send(message()));
+            // The first reactor tells the host: by then all others know.
+            controller.mailboxes.iter().rev().for_each(|mailbox| mailbox.send(message()));
             controller.function.wakeup.wake();
             true
         });

@@ -138,6 +138,10 @@ pub struct Tally {
     pub kinds: [Timed; 5],
     /// Commands answered with an error.
     pub failed: u64,
+    /// Commands that had to wait, since the namespace or the host had no more of its quota.
+    pub throttled: u64,
+    /// Nanoseconds that they waited.
+    pub throttled_ns: u64,
 }
 
 impl Tally {
@@ -145,6 +149,8 @@ impl Tally {
     pub fn add(&mut self, other: &Tally) {
         self.kinds.iter_mut().zip(&other.kinds).for_each(|(to, from)| to.add(from));
         self.failed += other.failed;
+        self.throttled += other.throttled;
+        self.throttled_ns += other.throttled_ns;
     }
 }
 
@@ -173,9 +179,26 @@ pub(crate) struct Meter {
     host: String,
     kinds: [Counted; 5],
     failed: AtomicU64,
+    throttled: AtomicU64,
+    throttled_ns: AtomicU64,
+    /// The length of the namespace, in blocks, that its reactor goes by and beyond which nothing of it is in
+    /// flight; none yet.
+    blocks: AtomicU64,
 }
 
+/// Of a reactor that has not looked yet.
+const NO_BLOCKS: u64 = u64::MAX;
+
 impl Meter {
+    /// From now on nothing of its reactor is beyond the end of a namespace of so many blocks.
+    pub(crate) fn is_within(&self, blocks: u64) {
+        self.blocks.store(blocks, Ordering::Release);
+    }
+
+    pub(crate) fn is_known_within(&self, blocks: u64) -> bool {
+        self.blocks.load(Ordering::Acquire) == blocks
+    }
+
     /// A command has ended well.
     #[inline]
     pub(crate) fn ended(&self, kind: Kind, bytes: u64, ns: u64) {
@@ -189,6 +212,12 @@ impl Meter {
         add(&self.failed, 1);
     }
 
+    /// A command has waited for its quota.
+    pub(crate) fn throttled(&self, ns: u64) {
+        add(&self.throttled, 1);
+        add(&self.throttled_ns, ns);
+    }
+
     fn tally(&self) -> Tally {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let kinds = array::from_fn(|kind| {
@@ -196,7 +225,8 @@ impl Meter {
             let buckets = array::from_fn(|at| read(&buckets[at]));
             Timed { bytes: read(bytes), total_ns: read(total_ns), buckets }
         });
-        Tally { kinds, failed: read(&self.failed) }
+        let (throttled, throttled_ns) = (read(&self.throttled), read(&self.throttled_ns));
+        Tally { kinds, failed: read(&self.failed), throttled, throttled_ns }
     }
 }
 
@@ -257,9 +287,17 @@ impl Ledger {
             host: if named { host } else { OTHERS }.to_owned(),
             kinds: array::from_fn(counted),
             failed: AtomicU64::new(0),
+            throttled: AtomicU64::new(0),
+            throttled_ns: AtomicU64::new(0),
+            blocks: AtomicU64::new(NO_BLOCKS),
         });
         books.live.push(meter.clone());
         OpenMeter { meter, ledger: self.clone() }
+    }
+
+    /// Whether nothing of any reactor is beyond the end of a namespace that has so many blocks now.
+    pub(crate) fn all_within(&self, nsid: u32, blocks: u64) -> bool {
+        self.books().live.iter().all(|meter| meter.nsid != nsid || meter.is_known_within(blocks))
     }
 
     /// Its reactor counts no more.

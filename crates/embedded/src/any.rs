@@ -411,6 +411,10 @@ impl Store for AnyStore {
         each!(AnyStore, self, store => store.capacity())
     }
 
+    fn resize(&self, bytes: Option<u64>) -> io::Result<u64> {
+        each!(AnyStore, self, store => store.resize(bytes))
+    }
+
     fn block_size(&self) -> u32 {
         each!(AnyStore, self, store => store.block_size())
     }

@@ -17,6 +17,7 @@ use std::task::{Context, Poll, Waker};
 use nearside_clock::{Clock, Nanos};
 use nearside_device::Access;
 use nearside_device::firmware::{Observer, Progress, Turn};
+use nearside_device::throttle::Bucket;
 use nearside_dma::{IoBuffer, LentBytes};
 use nearside_fsr::{Batch, Media, MediaError};
 use nearside_store::{Completion, Data, Operation, Store, StoreError, Submitted, Token};
@@ -43,6 +44,8 @@ const READS: usize = 8;
 const READS_BESIDE: usize = 2;
 /// How long after it that is.
 const BESIDE_NS: u64 = 1_000_000;
+/// A task whose quota owes waits so long at least: what comes in by then is used in one go.
+const GRAIN_NS: u64 = 1_000_000;
 
 /// What a task gave in the end, by its key.
 pub(crate) type Finished<T> = Vec<(u64, T)>;
@@ -473,6 +476,25 @@ struct Task<T> {
     key: u64,
     future: Boxed<T>,
     awake: Arc<AtomicBool>,
+    /// What its time is taken from.
+    quotas: Vec<Arc<Bucket>>,
+    /// Until then one of them owes.
+    until: Nanos,
+}
+
+impl<T> Task<T> {
+    fn can_go_on(&self, now: Nanos) -> bool {
+        self.awake.load(Ordering::Acquire) && self.until <= now
+    }
+
+    /// Whether one of its quotas owes, and until when.
+    fn is_held(&mut self, now: Nanos) -> bool {
+        let due = self.quotas.iter().map(|quota| quota.take(0, now)).max().unwrap_or(now);
+        if due > now {
+            self.until = due.max(now + GRAIN_NS);
+        }
+        due > now
+    }
 }
 
 /// Tasks of one reactor, and their way to the store.
@@ -481,7 +503,6 @@ pub(crate) struct Executor<S: Store, O: Observer, T> {
     slice: Arc<Slice>,
     tasks: VecDeque<Task<T>>,
     offloaded: Arc<AtomicUsize>,
-    len: u64,
     block_size: u32,
     meters: Arc<Meters>,
 }
@@ -495,7 +516,7 @@ impl<S: Store, O: Observer, T> Drop for Executor<S, O, T> {
 impl<S: Store, O: Observer, T> Executor<S, O, T> {
     pub(crate) fn new(access: Access<S, O>, clock: Arc<dyn Clock>, meters: Arc<Meters>) -> Self {
         let namespace = access.namespace();
-        let (len, block_size) = (namespace.bytes(), namespace.store().block_size());
+        let block_size = namespace.store().block_size();
         let io = Io {
             pool: Vec::new(),
             reads: Slab::new(),
@@ -509,7 +530,6 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
             slice: Arc::new(Slice { clock, end: AtomicU64::new(0), yields: AtomicU32::new(0) }),
             tasks: VecDeque::new(),
             offloaded: Arc::default(),
-            len,
             block_size,
             meters,
         }
@@ -522,8 +542,21 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
     }
 
     /// Starts a task under a key of the caller's; `make` gets its way to the store.
+    #[cfg(test)]
     pub(crate) fn spawn<F>(&mut self, key: u64, make: impl FnOnce(StoreMedia<S, O>) -> F)
     where
+        F: Future<Output = T> + Send + 'static,
+    {
+        self.spawn_within(key, Vec::new(), make);
+    }
+
+    /// Starts a task under a key of the caller's, whose time is taken from `quotas`.
+    pub(crate) fn spawn_within<F>(
+        &mut self,
+        key: u64,
+        quotas: Vec<Arc<Bucket>>,
+        make: impl FnOnce(StoreMedia<S, O>) -> F,
+    ) where
         F: Future<Output = T> + Send + 'static,
     {
         let awake = Arc::new(AtomicBool::new(true));
@@ -532,11 +565,13 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
             slice: self.slice.clone(),
             awake: awake.clone(),
             offloaded: self.offloaded.clone(),
-            len: self.len,
+            // It may have become longer or shorter since the last.
+            len: lock(&self.io).access.namespace().bytes(),
             block_size: self.block_size,
         };
         up(&self.meters.tasks);
-        self.tasks.push_back(Task { key, future: Box::pin(make(media)), awake });
+        let (future, until) = (Box::pin(make(media)), Nanos(0));
+        self.tasks.push_back(Task { key, future, awake, quotas, until });
     }
 
     /// Ends a task where it is. Whether there was one.
@@ -556,7 +591,7 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
             return progress;
         }
         progress.worked |= self.collect(now);
-        let runnable = self.tasks.iter().any(|task| task.awake.load(Ordering::Acquire));
+        let runnable = self.tasks.iter().any(|task| task.can_go_on(now));
         let runnable = runnable
             && (!turn.take() || {
                 progress.worked = true;
@@ -576,6 +611,8 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
         } else {
             None
         };
+        let held = self.tasks.iter().filter(|task| task.until > now && task.awake.load(Ordering::Acquire));
+        progress.at(held.map(|task| task.until).min());
         if self.offloaded.load(Ordering::Acquire) > 0 {
             let soon = now + OFFLOADED_NS;
             progress.next = Some(progress.next.map_or(soon, |next| next.min(soon)));
@@ -596,7 +633,7 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
         let (mut time, mut polled, mut runnable) = (begin, false, false);
         for _ in 0..self.tasks.len() {
             let Some(mut task) = self.tasks.pop_front() else { break };
-            if !task.awake.load(Ordering::Acquire) {
+            if !task.can_go_on(time) || task.is_held(time) {
                 self.tasks.push_back(task);
                 continue;
             }
@@ -608,7 +645,11 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
             }
             task.awake.store(false, Ordering::Relaxed);
             polled = true;
-            match task.future.as_mut().poll(&mut context) {
+            let since = time;
+            let ended = task.future.as_mut().poll(&mut context);
+            time = slice.clock.now();
+            task.quotas.iter().for_each(|quota| _ = quota.take(time.since(since), time));
+            match ended {
                 Poll::Ready(value) => {
                     down(&self.meters.tasks, 1);
                     finished.push((task.key, value));
@@ -618,7 +659,6 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
                     self.tasks.push_back(task);
                 }
             }
-            time = slice.clock.now();
         }
         self.meters.slice(time.since(begin));
         runnable
@@ -711,6 +751,53 @@ mod tests {
         // Nothing to run is no slice.
         executor.step(clock.now(), &mut Turn::new(), &mut finished);
         assert_eq!(meters.slices(), over);
+    }
+
+    #[test]
+    fn a_tasks_time_is_within_its_quota_and_no_other_waits_for_it() {
+        let (_namespace, mut executor, clock, meters) = executor(0);
+        let mut finished = Vec::new();
+        // A quarter of a processor, of two tasks together.
+        let quota = Arc::new(Bucket::new(250_000_000, 1));
+        for key in 0..2 {
+            let at = clock.clone();
+            let quotas = vec![quota.clone()];
+            executor.spawn_within(key, quotas, |media| work(media, at, vec![10_000; 1_000_000]));
+        }
+        let until = |clock: &SimClock, executor: &mut Executor<Slow, (), u32>, end: u64, finished: &mut _| {
+            let mut idle = 0;
+            while clock.now() < Nanos(end) {
+                let before = clock.now();
+                let progress = executor.step(before, &mut Turn::new(), finished);
+                if clock.now() == before {
+                    // Nobody looks again before there is something to do.
+                    let next = progress.next.unwrap();
+                    assert!(next > before, "a busy wait");
+                    clock.advance_to(next);
+                    idle += 1;
+                }
+            }
+            idle
+        };
+        let idle = until(&clock, &mut executor, 2_000_000_000, &mut finished);
+        let used = meters.slices().total_ns;
+        assert!((500_000_000..=525_020_000).contains(&used), "{used}");
+        assert!((100..2_000).contains(&idle), "{idle}");
+        // One without a quota has what it wants.
+        let at = clock.clone();
+        executor.spawn(9, |media| work(media, at, vec![10_000; 10_000]));
+        let begun = clock.now();
+        while finished.is_empty() {
+            let before = clock.now();
+            let next = executor.step(before, &mut Turn::new(), &mut finished).next;
+            if clock.now() == before
+                && let Some(next) = next
+            {
+                clock.advance_to(next.max(before + 1));
+            }
+        }
+        assert_eq!(finished, [(9, 10_000)]);
+        assert!(clock.now().since(begun) < 140_000_000, "{:?}", clock.now().since(begun));
     }
 
     #[test]

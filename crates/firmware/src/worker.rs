@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use nearside_clock::Nanos;
 use nearside_device::firmware::{Job, NearDataCommand, Outcome, Progress, Turn, Worker};
+use nearside_device::throttle::Bucket;
 use nearside_device::{Host, Identity, Namespace};
 use nearside_fsr::{Retriever, WireSink};
 use nearside_near_data::wire::{REPLY_HEADER, decode_request};
@@ -65,11 +66,13 @@ pub(crate) struct Work {
     request: Request,
     identity: Identity,
     room: usize,
+    quotas: Vec<Arc<Bucket>>,
 }
 
 impl Work {
     pub(crate) fn spawn<S: Store>(mut self, key: u64, executor: &mut Executor<S, Fsr, Vec<u8>>) {
-        executor.spawn(key, |media| async move {
+        let quotas = std::mem::take(&mut self.quotas);
+        executor.spawn_within(key, quotas, |media| async move {
             match identity::apply(self.identity, &mut self.request.credentials) {
                 Ok(squashed) => {
                     let mut sink = WireSink::new(self.room, squashed);
@@ -101,6 +104,8 @@ pub struct FsrWorker<S: Store> {
     finished: Finished<Vec<u8>>,
     /// When to look again whether somebody still asks for what runs under tags.
     claims: Nanos,
+    /// What the host's time is taken from now.
+    quotas: Vec<Arc<Bucket>>,
 }
 
 fn done(status: Status, result: u32, reply: Vec<u8>) -> Outcome {
@@ -138,6 +143,7 @@ impl<S: Store> FsrWorker<S> {
             outcomes: Vec::new(),
             finished: Vec::new(),
             claims: Nanos(0),
+            quotas: Vec::new(),
         }
     }
 
@@ -154,7 +160,8 @@ impl<S: Store> FsrWorker<S> {
         let retriever = self.namespace.observer().for_command();
         let operation = request.operation.number();
         let begun = self.namespace.observer().begins(operation);
-        let work = Work { retriever, request, identity: self.host.identity, room };
+        let (identity, quotas) = (self.host.identity, self.quotas.clone());
+        let work = Work { retriever, request, identity, room, quotas };
         let mut lane = 0;
         match &mut self.site {
             Site::Here(executor) => work.spawn(key, executor),
@@ -272,7 +279,8 @@ impl<S: Store> Drop for FsrWorker<S> {
 
 impl<S: Store> Worker for FsrWorker<S> {
     fn start(&mut self, job: Job, now: Nanos) -> Result<(), Status> {
-        let Job { token, queue, command, request, room } = job;
+        let Job { token, queue, command, request, room, quotas } = job;
+        self.quotas = quotas;
         let key = self.namespace.observer().next_key();
         let outcome = match command {
             NearDataCommand::Bidirectional => {

@@ -79,7 +79,9 @@ impl WorkerDrive {
     fn start(&mut self, command: NearDataCommand, request: Vec<u8>, room: usize) -> Result<Token, Status> {
         let token = Token(self.next);
         self.next += 1;
-        self.worker.start(Job { token, queue: 1, command, request, room }, self.clock.now()).map(|()| token)
+        self.worker
+            .start(Job { token, queue: 1, command, request, room, quotas: vec![] }, self.clock.now())
+            .map(|()| token)
     }
 
     /// Steps until that command is answered; time goes on to what the worker waits for.
@@ -353,7 +355,8 @@ fn a_tag_is_of_its_host_s_name_and_identifier() {
     }
     let now = drive.clock.now();
     let ask = |worker: &mut Worker, command| {
-        let job = Job { token: Token(99), queue: 1, command, request: vec![], room: MAX_BUFFER };
+        let job =
+            Job { token: Token(99), queue: 1, command, request: vec![], room: MAX_BUFFER, quotas: vec![] };
         worker.start(job, now).map(|()| {
             let mut said = None;
             let mut done = |_, outcome: Outcome| said = Some((outcome.status, outcome.reply.len()));

@@ -1,7 +1,7 @@
 //! Which connections are accepted: so many together, and so many from one address whose hosts have not said
 //! who they are.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
@@ -79,7 +79,8 @@ pub(crate) enum Accepted {
 
 /// The listeners of a thread.
 pub(crate) struct Acceptor {
-    listeners: Vec<TcpListener>,
+    /// By their numbers.
+    listeners: BTreeMap<usize, TcpListener>,
     unidentified: Unidentified,
     /// When connections are accepted again.
     paused_until: Option<Nanos>,
@@ -88,9 +89,25 @@ pub(crate) struct Acceptor {
 }
 
 impl Acceptor {
-    pub(crate) fn new(listeners: Vec<TcpListener>) -> Acceptor {
+    pub(crate) fn new() -> Acceptor {
         let reports = RateLimits::new(REPORT_EVERY_NS);
-        Acceptor { listeners, unidentified: Unidentified::default(), paused_until: None, reports }
+        let (listeners, unidentified) = (BTreeMap::new(), Unidentified::default());
+        Acceptor { listeners, unidentified, paused_until: None, reports }
+    }
+
+    /// Takes connections of another listener.
+    pub(crate) fn listen(&mut self, number: usize, listener: TcpListener, poller: &Poller) -> io::Result<()> {
+        poller.listen(number, &listener)?;
+        self.listeners.insert(number, listener);
+        if self.paused_until.is_some() {
+            poller.set_accepting(&self.listeners, false);
+        }
+        Ok(())
+    }
+
+    /// Takes no more of that one. The poller forgets what is closed.
+    pub(crate) fn stop_listening(&mut self, number: usize) {
+        self.listeners.remove(&number);
     }
 
     /// The next connection of a listener, counted as one whose host has not said who it is.
@@ -102,7 +119,7 @@ impl Acceptor {
         counters: &Counters,
         now: Nanos,
     ) -> Accepted {
-        let Some(listener) = self.listeners.get(listener) else { return Accepted::Nothing };
+        let Some(listener) = self.listeners.get(&listener) else { return Accepted::Nothing };
         let (stream, peer) = match listener.accept() {
             Ok(accepted) => accepted,
             Err(error) => match error.kind() {

@@ -37,6 +37,7 @@ mod queue;
 mod target;
 mod thread;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -55,7 +56,7 @@ pub use target::{Connected, Counters, Options, Target};
 /// A target's threads. Dropped, it stops them: what was taken is finished and answered first.
 pub struct Server<S: Store, F: Firmware<S>> {
     target: Arc<Target<S, F>>,
-    addresses: Vec<SocketAddr>,
+    mailboxes: Arc<mail::Mailboxes<S, F>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -70,21 +71,19 @@ impl<S: Store, F: Firmware<S>> Server<S, F> {
         listeners: Vec<TcpListener>,
         clock: impl Clock + Clone + 'static,
     ) -> io::Result<Server<S, F>> {
-        let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;
-        addresses.iter().for_each(|address| target.listen(*address));
-        let mut server = Server { target: target.clone(), addresses, threads: Vec::new() };
-        // The first thread accepts. All pools are known before it does.
-        let mut listeners = Some(listeners);
         let mailboxes = Arc::new(mail::Mailboxes::new(target.options.threads, target.wakeup.clone()));
+        let mut server = Server { target: target.clone(), mailboxes: mailboxes.clone(), threads: Vec::new() };
+        // The first thread accepts, once it runs. All pools are known before it does.
+        for listener in listeners {
+            server.listen(listener)?;
+        }
         let (ask, jobs) = mpsc::channel();
         let mut made = Vec::new();
         for index in 0..target.options.threads {
-            let listeners = listeners.take().unwrap_or_default();
             made.push(thread::Thread::new(
                 index,
                 target.clone(),
                 mailboxes.clone(),
-                listeners,
                 clock.clone(),
                 ask.clone(),
             )?);
@@ -100,8 +99,50 @@ impl<S: Store, F: Firmware<S>> Server<S, F> {
     }
 
     /// Where hosts are awaited.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.listening().into_values().collect()
+    }
+
+    /// Where hosts are awaited, by the numbers by which discovery knows them.
+    pub fn listening(&self) -> BTreeMap<usize, SocketAddr> {
+        self.target.listening()
+    }
+
+    /// Awaits hosts at another address as well; its number.
+    ///
+    /// # Errors
+    /// The system's: the listener has no address.
+    pub fn listen(&self, listener: TcpListener) -> io::Result<usize> {
+        let number = self.target.listen(listener.local_addr()?);
+        self.mailboxes.post(0, mail::Mail::Listen(number, listener));
+        Ok(number)
+    }
+
+    /// Awaits no more hosts at an address. Who is connected stays.
+    pub fn stop_listening(&self, number: usize) {
+        self.target.stop_listening(number);
+        self.mailboxes.post(0, mail::Mail::StopListening(number));
+    }
+
+    /// Offers a subsystem no more, and ends the connections of the hosts that use it. Returns what was
+    /// offered.
+    pub fn withdraw(&self, nqn: &str) -> Option<Arc<Offer<S, F>>> {
+        let withdrawn = self.target.withdraw(nqn)?;
+        self.end(|association| association.offer.is_some() && association.nqn == nqn);
+        Some(withdrawn)
+    }
+
+    /// Ends the connections of a host to a subsystem; how many controllers it had.
+    pub fn disconnect(&self, nqn: &str, host: &str) -> usize {
+        self.end(|association| {
+            association.offer.is_some() && association.nqn == nqn && association.host_nqn == host
+        })
+    }
+
+    fn end(&self, which: impl Fn(&association::Association<S, F>) -> bool) -> usize {
+        let all = self.target.associations(which);
+        all.iter().for_each(|association| thread::end(&self.target, &self.mailboxes, association));
+        all.len()
     }
 
     /// CPU time that its threads have taken so far, in nanoseconds.

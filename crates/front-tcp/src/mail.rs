@@ -1,7 +1,7 @@
 //! What the threads of a target tell each other.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nearside_auth::Done;
@@ -26,6 +26,10 @@ pub(crate) enum Mail<S: Store, F: Firmware<S>> {
     End(u16),
     /// A controller was reset or shut down: its I/O queues end.
     QueuesEnd(u16),
+    /// To the first thread: another listener, by its number.
+    Listen(usize, TcpListener),
+    /// To the first thread: that one takes no more connections.
+    StopListening(usize),
 }
 
 type Mailbox<S, F> = Mutex<VecDeque<Mail<S, F>>>;

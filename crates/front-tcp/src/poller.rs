@@ -1,5 +1,6 @@
 //! The poller of a thread (epoll): sockets by their keys, listeners, and the thread's own wake-up.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
@@ -19,7 +20,7 @@ const EVENTS: usize = 64;
 pub(crate) enum PollEvent {
     /// Another thread or a reactor has something for this one.
     Wakeup,
-    /// A listener, by its index, has a connection.
+    /// A listener, by its number, has a connection.
     Listener(usize),
     /// A socket, by its key, has something or has room.
     Socket {
@@ -53,15 +54,18 @@ pub(crate) struct Poller {
 }
 
 impl Poller {
-    /// With a thread's wake-up and its listeners.
-    pub(crate) fn new(wakeup: &Wakeup, thread: usize, listeners: &[TcpListener]) -> io::Result<Poller> {
+    /// With a thread's wake-up.
+    pub(crate) fn new(wakeup: &Wakeup, thread: usize) -> io::Result<Poller> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, wakeup.event_of(thread), EventData::new_u64(WAKEUP), EventFlags::IN)?;
-        for (index, listener) in listeners.iter().enumerate() {
-            listener.set_nonblocking(true)?;
-            epoll::add(&epoll, listener, EventData::new_u64(LISTENERS + index as u64), EventFlags::IN)?;
-        }
         Ok(Poller { epoll })
+    }
+
+    /// Another listener, whose connections are told of.
+    pub(crate) fn listen(&self, number: usize, listener: &TcpListener) -> io::Result<()> {
+        listener.set_nonblocking(true)?;
+        let data = EventData::new_u64(LISTENERS + number as u64);
+        Ok(epoll::add(&self.epoll, listener, data, EventFlags::IN)?)
     }
 
     /// A new socket, reported when it is ready for reading.
@@ -78,10 +82,10 @@ impl Poller {
     }
 
     /// Whether it tells of connections that wait to be accepted.
-    pub(crate) fn set_accepting(&self, listeners: &[TcpListener], accepting: bool) {
+    pub(crate) fn set_accepting(&self, listeners: &BTreeMap<usize, TcpListener>, accepting: bool) {
         let flags = if accepting { EventFlags::IN } else { EventFlags::empty() };
-        for (index, listener) in listeners.iter().enumerate() {
-            let data = EventData::new_u64(LISTENERS + index as u64);
+        for (number, listener) in listeners {
+            let data = EventData::new_u64(LISTENERS + *number as u64);
             if let Err(error) = epoll::modify(&self.epoll, listener, data, flags) {
                 tracing::error!(%error, "epoll");
             }

@@ -145,7 +145,8 @@ pub struct Target<S: Store, F: Firmware<S>> {
     /// Numbers work of authentication; 0 is none.
     pub(crate) next_work: AtomicU64,
     attempts: Mutex<Attempts>,
-    listening: Mutex<Vec<SocketAddr>>,
+    /// Addresses at which hosts are awaited, by their numbers, which are their ports' in discovery.
+    listening: Mutex<BTreeMap<usize, SocketAddr>>,
     /// By the number of a listening address, what hosts are told in its place.
     advertised: Mutex<BTreeMap<usize, SocketAddr>>,
     pub(crate) hosts: Hosts,
@@ -192,6 +193,13 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
         self.discovery_changed();
     }
 
+    /// Offers a subsystem no more.
+    pub(crate) fn withdraw(&self, nqn: &str) -> Option<Arc<Offer<S, F>>> {
+        let withdrawn = lock(&self.offers).remove(nqn)?;
+        self.discovery_changed();
+        Some(withdrawn)
+    }
+
     /// What is offered, by name.
     pub fn offers(&self) -> Vec<Arc<Offer<S, F>>> {
         lock(&self.offers).values().cloned().collect()
@@ -226,6 +234,13 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
     pub fn advertise(&self, nth: usize, address: SocketAddr) {
         lock(&self.advertised).insert(nth, address);
         self.discovery_changed();
+    }
+
+    /// The same for all addresses, by their numbers.
+    pub fn advertise_all(&self, all: BTreeMap<usize, SocketAddr>) {
+        if std::mem::replace(&mut *lock(&self.advertised), all.clone()) != all {
+            self.discovery_changed();
+        }
     }
 
     /// What hosts are told of the address that is listened at as the `nth`.
@@ -263,10 +278,36 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
         lock(&self.reports).admit(what, now)
     }
 
-    /// Addresses at which hosts are awaited.
-    pub(crate) fn listen(&self, address: SocketAddr) {
-        lock(&self.listening).push(address);
+    /// Another address at which hosts are awaited; its number.
+    pub(crate) fn listen(&self, address: SocketAddr) -> usize {
+        let number = {
+            let mut listening = lock(&self.listening);
+            let number = (0..).find(|number| !listening.contains_key(number)).unwrap_or_default();
+            listening.insert(number, address);
+            number
+        };
         self.discovery_changed();
+        number
+    }
+
+    /// Hosts are awaited there no more.
+    pub(crate) fn stop_listening(&self, number: usize) {
+        lock(&self.listening).remove(&number);
+        lock(&self.advertised).remove(&number);
+        self.discovery_changed();
+    }
+
+    /// Where hosts are awaited, by number.
+    pub(crate) fn listening(&self) -> BTreeMap<usize, SocketAddr> {
+        lock(&self.listening).clone()
+    }
+
+    /// The associations that `which` names.
+    pub(crate) fn associations(
+        &self,
+        which: impl Fn(&Association<S, F>) -> bool,
+    ) -> Vec<Arc<Association<S, F>>> {
+        lock(&self.associations).values().filter(|association| which(association)).cloned().collect()
     }
 
     pub(crate) fn association(&self, cntlid: u16) -> Option<Arc<Association<S, F>>> {
@@ -290,7 +331,12 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
             }
         };
         let association = make(cntlid)?;
-        associations.insert(cntlid, association.clone());
+        // Who withdraws a subsystem ends those that are here: one that comes too late has ended as well.
+        if association.offer.as_ref().is_some_and(|offer| !lock(&self.offers).contains_key(&offer.nqn)) {
+            association.ended.store(true, Ordering::Release);
+        } else {
+            associations.insert(cntlid, association.clone());
+        }
         self.counters.controllers.fetch_add(1, Ordering::Relaxed);
         Ok(Some(association))
     }
@@ -339,7 +385,7 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
     pub(crate) fn discovery_log(&self, host: &str, local: SocketAddr) -> Arc<[u8]> {
         let mut entries = Vec::new();
         let listening = lock(&self.listening);
-        for (port, address) in listening.iter().enumerate() {
+        for (&port, address) in listening.iter() {
             // An address that stands for all of them is reported as the one that the host connected to.
             let ip = if address.ip().is_unspecified() { local.ip() } else { address.ip() };
             let told = self.advertised(port).unwrap_or(SocketAddr::new(ip, address.port()));

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
@@ -82,11 +82,10 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         index: usize,
         target: Arc<Target<S, F>>,
         mailboxes: Arc<Mailboxes<S, F>>,
-        listeners: Vec<TcpListener>,
         clock: C,
         ask: Sender<Job>,
     ) -> io::Result<Self> {
-        let poller = Poller::new(&target.wakeup, index, &listeners)?;
+        let poller = Poller::new(&target.wakeup, index)?;
         let pool = Pool::new(target.options.staging, pool_iova(index))?;
         target.pools.lock().unwrap_or_else(|e| e.into_inner())[index] = Some(pool.region().clone());
         Ok(Thread {
@@ -96,7 +95,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             clock,
             poller,
             pool,
-            acceptor: Acceptor::new(listeners),
+            acceptor: Acceptor::new(),
             connections: Vec::new(),
             free: Vec::new(),
             locals: Vec::new(),
@@ -402,6 +401,12 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
                 Mail::Serve(connection) => self.open_queue(connection, now),
                 Mail::End(cntlid) => self.end_association(cntlid, now),
                 Mail::QueuesEnd(cntlid) => self.end_queues(cntlid),
+                Mail::Listen(number, listener) => {
+                    if let Err(error) = self.acceptor.listen(number, listener, &self.poller) {
+                        tracing::error!(%error, "epoll");
+                    }
+                }
+                Mail::StopListening(number) => self.acceptor.stop_listening(number),
             }
         }
         count
@@ -681,7 +686,7 @@ fn arm<S: Store, F: Firmware<S>>(poller: &Poller, key: usize, connection: &mut C
 }
 
 /// Ends an association: every thread closes its connections and lets go of its reactor.
-fn end<S: Store, F: Firmware<S>>(
+pub(crate) fn end<S: Store, F: Firmware<S>>(
     target: &Target<S, F>,
     mailboxes: &Mailboxes<S, F>,
     association: &Association<S, F>,

@@ -15,6 +15,12 @@ impl Operation {
         }
     }
 
+    /// Whether it touches bytes from `end` on.
+    #[inline]
+    pub fn ends_beyond(&self, end: u64) -> bool {
+        self.range().is_some_and(|(offset, len)| offset.saturating_add(len) > end)
+    }
+
     /// Whether it changes bytes.
     pub fn mutates(&self) -> bool {
         matches!(self, Operation::Write { .. } | Operation::WriteZeroes { .. } | Operation::Deallocate { .. })

@@ -154,6 +154,10 @@ impl<S: Store> Store for Faulty<S> {
         self.inner.capacity()
     }
 
+    fn resize(&self, bytes: Option<u64>) -> io::Result<u64> {
+        self.inner.resize(bytes)
+    }
+
     fn block_size(&self) -> u32 {
         self.inner.block_size()
     }

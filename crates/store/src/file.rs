@@ -17,6 +17,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use nearside_dma::file::{self, Lock};
@@ -101,7 +102,7 @@ pub(crate) struct OpenFile {
     /// descriptor once of a write-back that failed; no other call uses this one, so that it has not been
     /// told.
     pub(crate) witness: Option<Arc<fs::File>>,
-    pub(crate) capacity: u64,
+    capacity: AtomicU64,
     pub(crate) block_size: u32,
     pub(crate) read_only: bool,
     pub(crate) direct: bool,
@@ -188,7 +189,7 @@ impl File {
             inner: Arc::new(OpenFile {
                 file: Arc::new(file),
                 witness,
-                capacity,
+                capacity: capacity.into(),
                 block_size,
                 read_only,
                 direct,
@@ -213,7 +214,7 @@ impl File {
             inner: Arc::new(OpenFile {
                 file: Arc::new(file),
                 witness: None,
-                capacity,
+                capacity: capacity.into(),
                 block_size,
                 read_only: true,
                 direct: false,
@@ -257,9 +258,14 @@ impl File {
 }
 
 impl OpenFile {
+    #[inline]
+    pub(crate) fn capacity(&self) -> u64 {
+        self.capacity.load(Ordering::Relaxed)
+    }
+
     /// The file as the page cache has it, where nobody writes it.
     pub(crate) fn cached(&self) -> Option<&Arc<CachedFile>> {
-        let map = || CachedFile::map(&self.file, self.capacity).ok().map(Arc::new);
+        let map = || CachedFile::map(&self.file, self.capacity()).ok().map(Arc::new);
         if self.lends { self.cached.get_or_init(map).as_ref() } else { None }
     }
 }
@@ -321,7 +327,35 @@ impl Store for File {
     type Channel = FileChannel;
 
     fn capacity(&self) -> u64 {
-        self.inner.capacity
+        self.inner.capacity()
+    }
+
+    /// A file is cut off or made longer, with a hole. A block device is as long as it is: it can be looked at
+    /// again.
+    fn resize(&self, bytes: Option<u64>) -> io::Result<u64> {
+        let OpenFile { file, block_size, read_only, lends, log, .. } = &*self.inner;
+        let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", log.path.display()));
+        if *lends {
+            return Err(named(io::Error::new(io::ErrorKind::Unsupported, "its bytes are lent")));
+        }
+        if let Some(bytes) = bytes {
+            if *read_only {
+                return Err(named(invalid("it is only read".into())));
+            }
+            if !bytes.is_multiple_of(u64::from(*block_size)) {
+                return Err(named(invalid(format!("{bytes} bytes are not whole blocks of {block_size}"))));
+            }
+            whole_blocks(bytes, *block_size).map_err(named)?;
+            if file.metadata().map_err(named)?.is_file() {
+                file.set_len(bytes).map_err(named)?;
+            }
+        }
+        let is = whole_blocks(file::size(file).map_err(named)?, *block_size).map_err(named)?;
+        if let Some(bytes) = bytes.filter(|bytes| *bytes != is) {
+            return Err(named(invalid(format!("it has {is} bytes, and is no file that could have {bytes}"))));
+        }
+        self.inner.capacity.store(is, Ordering::Relaxed);
+        Ok(is)
     }
 
     fn block_size(&self) -> u32 {

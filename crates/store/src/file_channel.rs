@@ -512,7 +512,7 @@ fn copy(
 impl Channel for FileChannel {
     fn submit(&mut self, operation: Operation, mut data: Data<'_>, token: Token, now: Nanos) -> Submitted {
         let store = &self.store;
-        if let Err(error) = check(&operation, &data, store.capacity, store.block_size, store.read_only) {
+        if let Err(error) = check(&operation, &data, store.capacity(), store.block_size, store.read_only) {
             return Submitted::done(Err(error), data);
         }
         if operation.range().is_some_and(|(_, len)| len == 0) {

@@ -253,6 +253,17 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
+    /// Makes the store so many bytes long, or, by `None`, as long as what it lies in has become; returns its
+    /// bytes. Who makes it shorter sees to it first that nothing beyond the new end is in flight or asked for.
+    ///
+    /// # Errors
+    /// `Unsupported` where a store's length is settled; `InvalidInput` where it cannot be that; else the
+    /// system's. Then it is as long as before.
+    fn resize(&self, bytes: Option<u64>) -> std::io::Result<u64> {
+        let _ = bytes;
+        Err(std::io::Error::new(std::io::ErrorKind::Unsupported, "a store of this kind keeps its length"))
+    }
+
     /// What the bytes lie in, where users should know.
     fn backing(&self) -> Option<Backing> {
         None

@@ -55,6 +55,10 @@ impl<S: Store, M: Medium> Store for Modelled<S, M> {
         self.inner.capacity()
     }
 
+    fn resize(&self, bytes: Option<u64>) -> io::Result<u64> {
+        self.inner.resize(bytes)
+    }
+
     fn block_size(&self) -> u32 {
         self.inner.block_size()
     }

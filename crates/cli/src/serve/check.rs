@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use nearside_device::MAX_NSID;
+use nearside_device::throttle::Quota;
 use nearside_embedded::AnyStore;
 use nearside_spec::fabrics::nqn;
 use nearside_store::{Backing, FileOptions};
@@ -21,6 +22,10 @@ use super::{HTTP_PORT, METRICS_PORT};
 
 /// Threads that serve, or do near-data work, at most.
 const MOST_THREADS: usize = 16;
+/// What may be had in a second, at most: commands, bytes (1 PiB), percent of a processor.
+const MOST_IOPS: u64 = 1_000_000_000;
+const MOST_BYTES: u64 = 1 << 50;
+const MOST_PERCENT: u64 = 1_600;
 /// Characters of a serial number.
 const SERIAL: usize = 20;
 
@@ -105,6 +110,10 @@ fn of_subsystem(plan: &SubsystemPlan, faults: &mut Faults) {
     {
         faults.0.push(format!("{}: {}: controller-key-file is beside key-file", plan.nqn, host.nqn));
     }
+    let of_namespaces = plan.namespace.iter().map(|of| (format!("namespace {}", of.nsid), of.quota()));
+    for (whose, quota) in of_namespaces.chain(plan.host.iter().map(|of| (of.nqn.clone(), of.quota()))) {
+        quotas(&format!("{}: {whose}", plan.nqn), &quota, faults);
+    }
     let (hashes, groups) = (plan.hashes.as_ref().map(Vec::len), plan.dh_groups.as_ref().map(Vec::len));
     for (what, _) in [("hashes", hashes), ("dh-groups", groups)].iter().filter(|(_, len)| *len == Some(0)) {
         faults.0.push(format!("{}: {what} has none", plan.nqn));
@@ -127,6 +136,17 @@ fn of_subsystem(plan: &SubsystemPlan, faults: &mut Faults) {
         }
         let well = (1..=MOST_THREADS).contains(threads);
         faults.unless(well, || format!("{threads} threads for {socket}; it can be 1 to 16"));
+    }
+}
+
+fn quotas(whose: &str, quota: &Quota, faults: &mut Faults) {
+    for (key, value, most) in [
+        ("iops", quota.commands, MOST_IOPS),
+        ("bandwidth", quota.bytes, MOST_BYTES),
+        ("near-data-cpu", quota.near_data_ns.map(|ns| ns / 10_000_000), MOST_PERCENT),
+    ] {
+        let well = value.is_none_or(|value| (1..=most).contains(&value));
+        faults.unless(well, || format!("{whose}: {key} {}; it can be 1 to {most}", value.unwrap_or(0)));
     }
 }
 

@@ -1,23 +1,25 @@
-//! The control socket of a server: one JSON object per line, asked and answered. `nearside status` and
-//! `nearside namespace` speak it; only the server's own user may.
+//! The control socket of a server: one JSON object per line, asked and answered. `nearside status`,
+//! `nearside control` and `nearside namespace` speak it; only the server's own user may, and root.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nearside_dma::local::{self, Access};
-use nearside_firmware::{Fsr, Looks, ViewCost, WorkerHandle};
-use nearside_spec::fabrics::PORT;
+use nearside_firmware::{Fsr, Looks, ViewCost};
 use nearside_store::{Backing, Store};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::drive::{AnyTarget, Function, Seen, flush, open};
+use super::changes::Change;
+use super::drive::{AnyTarget, Function, Seen};
 use super::listener::{self, PATIENCE, Peer};
-use super::plan::NamespacePlan;
+use super::plan::Plan;
+use super::running::Running;
+use super::sizes;
 
 /// What a server is asked.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -25,12 +27,23 @@ use super::plan::NamespacePlan;
 pub enum Request {
     /// What is served, to whom.
     Status,
-    /// Adds a namespace. Without a subsystem: to the only one.
-    AddNamespace { subsystem: Option<String>, namespace: NamespacePlan },
-    /// Takes one away.
-    RemoveNamespace { subsystem: Option<String>, nsid: u32 },
+    /// A change; what it said of itself is answered.
+    Change(Change),
+    /// Ends the connections of a host.
+    Disconnect { subsystem: Option<String>, nqn: String },
+    /// The plan as it runs, and the file that it is from.
+    Running,
+    /// Makes a namespace so many bytes long; without a number, as long as what its store lies in has become.
+    Resize { subsystem: Option<String>, nsid: u32, bytes: Option<u64>, force: bool },
     /// Puts a mark into the write log of one.
     Mark { subsystem: Option<String>, nsid: u32, text: String },
+}
+
+/// What [`Request::Running`] is answered.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct Now {
+    pub file: Option<PathBuf>,
+    pub plan: Plan,
 }
 
 /// Bytes of a question.
@@ -38,29 +51,28 @@ const LONGEST: u64 = 64 << 10;
 
 /// A socket that is removed with this.
 pub struct Control {
-    _name: local::Name,
-}
-
-/// Where the server at that port is asked, unless told otherwise.
-pub fn usual_path(port: u16) -> PathBuf {
-    let folder = std::env::var_os("XDG_RUNTIME_DIR").map_or(PathBuf::from("/run"), PathBuf::from);
-    folder.join(format!("nearside-{port}.sock"))
+    name: local::Name,
 }
 
 impl Control {
     /// Listens at `path` and answers for the target, on threads of its own.
-    pub fn start(path: &Path, seen: Arc<Seen>, handle: Option<WorkerHandle>) -> Result<Control, String> {
+    pub fn start(path: &Path, running: Arc<Running>) -> Result<Control, String> {
         let (listener, name) = local::bind(path, Access::Owner).map_err(|e| format!("control socket {e}"))?;
-        listener::open("control", listener, PATIENCE, move |peer| answer(peer, &seen, handle.as_ref()))
+        listener::open("control", listener, PATIENCE, move |peer| answer(peer, &running))
             .map_err(|e| format!("control socket {}: {e}", path.display()))?;
-        Ok(Control { _name: name })
+        Ok(Control { name })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.name.path()
     }
 }
 
-fn answer(peer: &mut dyn Peer, seen: &Seen, handle: Option<&WorkerHandle>) -> std::io::Result<()> {
+fn answer(peer: &mut dyn Peer, running: &Running) -> std::io::Result<()> {
     let mut line = String::new();
     BufReader::new(&mut *peer).take(LONGEST).read_line(&mut line)?;
-    let done = serde_json::from_str(&line).map_err(|e| e.to_string()).and_then(|r| execute(r, seen, handle));
+    let done = serde_json::from_str(&line).map_err(|e| e.to_string()).and_then(|r| execute(r, running));
     let reply = match done {
         Ok(value) => json!({ "ok": value }),
         Err(why) => json!({ "error": why }),
@@ -68,47 +80,60 @@ fn answer(peer: &mut dyn Peer, seen: &Seen, handle: Option<&WorkerHandle>) -> st
     peer.write_all(format!("{reply}\n").as_bytes())
 }
 
-/// Asks a server.
-pub fn ask(path: Option<&Path>, request: &Request) -> Result<Value, String> {
-    let path = path.map_or_else(|| usual_path(PORT), Path::to_owned);
-    let failed = |e: std::io::Error| format!("no server answers at {}: {e}", path.display());
-    let mut stream = UnixStream::connect(&path).map_err(failed)?;
+/// Asks a server at a socket that is connected to it.
+pub fn ask(mut stream: UnixStream, at: &Path, request: &Request) -> Result<Value, String> {
+    let turned_away = || {
+        let at = at.display();
+        format!("{at}: the connection was ended: only the server's own user and root may ask it")
+    };
+    let failed = |e: std::io::Error| match e.kind() {
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => turned_away(),
+        _ => format!("no server answers at {}: {e}", at.display()),
+    };
     let text = serde_json::to_string(request).map_err(|e| e.to_string())?;
     writeln!(stream, "{text}").map_err(failed)?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).map_err(failed)?;
-    let mut reply: Value = serde_json::from_str(&line).map_err(|e| format!("{}: {e}", path.display()))?;
+    if line.is_empty() {
+        return Err(turned_away());
+    }
+    let mut reply: Value = serde_json::from_str(&line).map_err(|e| format!("{}: {e}", at.display()))?;
     match reply["error"].as_str() {
         Some(why) => Err(why.to_owned()),
         None => Ok(reply["ok"].take()),
     }
 }
 
-fn execute(request: Request, seen: &Seen, handle: Option<&WorkerHandle>) -> Result<Value, String> {
-    let target = &seen.target;
+fn execute(request: Request, running: &Running) -> Result<Value, String> {
     match request {
-        Request::Status => Ok(status(seen)),
-        Request::AddNamespace { subsystem, namespace } => {
-            let offer = find(target, subsystem.as_deref())?;
-            if offer.subsystem.namespace(namespace.nsid).is_some() {
-                return Err(format!("there is a namespace {} already", namespace.nsid));
-            }
-            let opened = open(&offer.nqn, &namespace, handle.cloned())?;
-            offer.subsystem.add(namespace.nsid, opened).map_err(|e| e.to_string())?;
-            Ok(Value::Null)
+        Request::Status => Ok(status(running.seen())),
+        Request::Change(change) => {
+            let (notes, address) = running.change(change)?;
+            Ok(json!({ "notes": notes, "address": address }))
         }
-        Request::RemoveNamespace { subsystem, nsid } => {
-            let offer = find(target, subsystem.as_deref())?;
-            let removed = offer.subsystem.remove(nsid).ok_or(format!("there is no namespace {nsid}"))?;
-            if !removed.read_only() {
-                flush(&removed)?;
-            }
-            let trouble = removed.store().write_log().and_then(|log| log.trouble());
-            trouble.map_or(Ok(Value::Null), Err)
+        Request::Disconnect { subsystem, nqn } => {
+            let subsystem = running.plan().the_mut(subsystem.as_deref())?.nqn.clone();
+            let controllers = running.with(|drive| Ok(drive.disconnect(&subsystem, &nqn)))?;
+            Ok(json!({ "controllers": controllers }))
+        }
+        Request::Running => {
+            let file = running.args().config.as_ref().map(std::path::absolute).transpose();
+            let now = Now { file: file.map_err(|e| e.to_string())?, plan: running.plan() };
+            serde_json::to_value(now).map_err(|e| e.to_string())
+        }
+        Request::Resize { subsystem, nsid, bytes, force } => {
+            let mut plan = running.plan();
+            let subsystem = plan.the_mut(subsystem.as_deref())?;
+            let namespace = subsystem.namespace.iter().find(|namespace| namespace.nsid == nsid);
+            let store = &namespace.ok_or(format!("there is no namespace {nsid}"))?.store;
+            let bytes = sizes::resize(&running.seen().target, &subsystem.nqn, (nsid, store), bytes, force)?;
+            Ok(json!({ "bytes": bytes }))
         }
         Request::Mark { subsystem, nsid, text } => {
-            let offer = find(target, subsystem.as_deref())?;
-            let namespace = offer.subsystem.namespace(nsid).ok_or(format!("there is no namespace {nsid}"))?;
+            let subsystem = running.plan().the_mut(subsystem.as_deref())?.nqn.clone();
+            let offer = running.seen().target.offers().into_iter().find(|offer| offer.nqn == subsystem);
+            let namespace = offer.and_then(|offer| offer.subsystem.namespace(nsid));
+            let namespace = namespace.ok_or(format!("there is no namespace {nsid}"))?;
             let log = namespace.store().write_log();
             let log = log.ok_or(format!("namespace {nsid} has no write log (--log-writes)"))?;
             if text.len() > log.longest_mark() {
@@ -117,18 +142,6 @@ fn execute(request: Request, seen: &Seen, handle: Option<&WorkerHandle>) -> Resu
             log.mark(text.as_bytes());
             log.trouble().map_or(Ok(json!({ "entries": log.entries() })), Err)
         }
-    }
-}
-
-fn find(
-    target: &AnyTarget,
-    nqn: Option<&str>,
-) -> Result<Arc<nearside_front_tcp::Offer<nearside_embedded::AnyStore, nearside_firmware::Fsr>>, String> {
-    let mut offers = target.offers();
-    match nqn {
-        Some(nqn) => offers.into_iter().find(|o| o.nqn == nqn).ok_or(format!("there is no subsystem {nqn}")),
-        None if offers.len() == 1 => Ok(offers.remove(0)),
-        None => Err("there are several subsystems: --subsystem says which".into()),
     }
 }
 
@@ -187,7 +200,7 @@ fn function(function: &Function, way: &UnderWay) -> Value {
 
 /// What is served, to whom, and what has happened.
 pub fn status(seen: &Seen) -> Value {
-    let Seen { target, functions } = seen;
+    let target = &seen.target;
     let c = &target.counters;
     let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let subsystems = target.offers().into_iter().map(|offer| {
@@ -219,7 +232,7 @@ pub fn status(seen: &Seen) -> Value {
     json!({
         "subsystems": subsystems.collect::<Vec<_>>(),
         "hosts": hosts.collect::<Vec<_>>(),
-        "functions": functions.iter().map(|f| function(f, &way)).collect::<Vec<_>>(),
+        "functions": seen.functions().iter().map(|f| function(f, &way)).collect::<Vec<_>>(),
         "connections": count(&c.open), "connections_accepted": count(&c.connections),
         "connections_refused": count(&c.refused), "connections_turned_away": count(&c.turned_away),
         "queues_authenticated": count(&c.authenticated), "authentications_failed": count(&c.not_authenticated),

@@ -181,6 +181,8 @@ fn the_schema_and_the_reader_take_and_refuse_the_same() {
         changed("\"ffdhe3072\"", "\"null\""),
         changed("controller-key-file = \"disks.key\"", ""),
         changed("log = \"info\"", "log = \"off\""),
+        changed("bandwidth = \"500MiB\"", "bandwidth = \"0007k\""),
+        changed("name = \"disks\"", ""),
     ] {
         assert_eq!(both(&text), (true, true), "{text}");
     }
@@ -217,6 +219,13 @@ fn the_schema_and_the_reader_take_and_refuse_the_same() {
         ("\"ffdhe3072\"", "\"ffdhe1024\""),
         ("[\"ffdhe2048\", \"ffdhe3072\"]", "[]"),
         ("open = false", "open = 0"),
+        ("iops = 20000", "iops = 0"),
+        ("iops = 20000", "iops = 1000000001"),
+        ("bandwidth = \"500MiB\"", "bandwidth = \"0\""),
+        ("bandwidth = \"500MiB\"", "bandwidth = \"1.5MiB\""),
+        ("bandwidth = \"500MiB\"", "bandwidth = 5"),
+        ("near-data-cpu = 100", "near-data-cpu = 1601"),
+        ("name = \"disks\"", "name = 1"),
         ("key-file = \"web.key\"", "key-file = 1"),
     ] {
         assert_eq!(both(&changed(from, to)), (false, false), "{to}");

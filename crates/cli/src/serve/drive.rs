@@ -1,10 +1,10 @@
 //! The stores, subsystems and threads of a server.
 
-use std::collections::BTreeSet;
-use std::net::TcpListener;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nearside_clock::{Clock, TscClock};
@@ -22,7 +22,7 @@ use nearside_store::{Data, FileOptions, Operation, Submitted, Token};
 
 use super::limits;
 use super::names;
-use super::plan::{Doorbells, FunctionPlan, NamespacePlan, Plan, SubsystemPlan};
+use super::plan::{Doorbells, FunctionPlan, NamespacePlan, Plan, SubsystemPlan, resolve};
 use super::reservations;
 use super::secrets;
 use crate::in_use;
@@ -53,17 +53,26 @@ impl Function {
 /// What a drive's owner is told of.
 pub struct Seen {
     pub target: Arc<AnyTarget>,
-    pub functions: Vec<Function>,
+    functions: Mutex<Vec<Arc<Function>>>,
+}
+
+impl Seen {
+    /// PCIe functions.
+    pub fn functions(&self) -> Vec<Arc<Function>> {
+        self.functions.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    }
 }
 
 /// A drive that is served.
 pub struct ServedDrive {
     server: Server<AnyStore, Fsr>,
-    /// PCIe functions.
-    functions: Vec<nearside_front_vfio::Server>,
+    /// What listens, by number: the address as it was asked for.
+    listening: BTreeMap<usize, (String, u16)>,
+    /// PCIe functions, beside what is told of each.
+    functions: Vec<(Arc<Function>, nearside_front_vfio::Server)>,
     seen: Arc<Seen>,
-    /// What answers near-data commands of other processes.
-    sockets: Vec<NearDataSocket>,
+    /// What answers near-data commands of other processes, by the subsystem.
+    sockets: Vec<(String, NearDataSocket)>,
     /// Stopped after the server, whose commands they run.
     workers: Option<Workers>,
     /// What a user should know.
@@ -177,6 +186,77 @@ impl NearDataSocket {
     }
 }
 
+/// A subsystem that is about to be offered.
+struct Opened {
+    offer: AnyOffer,
+    functions: Vec<(Arc<Function>, nearside_front_vfio::Server)>,
+    socket: Option<NearDataSocket>,
+}
+
+impl Opened {
+    /// Opens a subsystem's stores, and the sockets by which it is reached. `taken`: numbers of controllers
+    /// that other functions have.
+    fn open(
+        plan: &SubsystemPlan,
+        handle: Option<WorkerHandle>,
+        taken: &mut Vec<u16>,
+        notes: &mut Vec<String>,
+    ) -> Result<Opened, String> {
+        let subsystem = Subsystem::new();
+        for namespace in &plan.namespace {
+            let opened = open(&plan.nqn, namespace, handle.clone())?;
+            notes.extend_from_slice(opened.store().notes());
+            subsystem.add(namespace.nsid, opened).map_err(|e| format!("{}: {e}", plan.nqn))?;
+        }
+        let serial = plan.serial.clone().unwrap_or_else(|| names::serial(&plan.nqn));
+        let mut functions = Vec::new();
+        for function in &plan.vfio_user {
+            let number = (0..).find(|number| !taken.contains(&(0xffef - number))).unwrap_or_default();
+            let offer = function_of(plan, function, &serial, &subsystem, number);
+            let cntlid = offer.cntlid;
+            taken.push(cntlid);
+            let server = nearside_front_vfio::Server::start(offer, &function.socket, TscClock::new())
+                .map_err(|e| format!("vfio-user socket {e}"))?;
+            let told = Function {
+                nqn: plan.nqn.clone(),
+                socket: server.path().to_owned(),
+                cntlid,
+                doorbells: function.doorbells,
+                namespaces: function.namespaces.clone(),
+                observer: server.observer(),
+            };
+            functions.push((Arc::new(told), server));
+        }
+        let socket = plan.near_data_socket.as_ref();
+        let socket = socket.map(|path| NearDataSocket::start(path, &subsystem, plan)).transpose()?;
+        let write_cache = plan.namespace.iter().any(|namespace| !namespace.read_only);
+        Ok(Opened { offer: Offer { write_cache, ..offer_of(plan, &serial, subsystem)? }, functions, socket })
+    }
+}
+
+/// All that a change may fail at, done.
+#[derive(Default)]
+struct Prepared {
+    subsystems: Vec<Opened>,
+    offers: Vec<AnyOffer>,
+    namespaces: Vec<(Arc<Subsystem<AnyStore, Fsr>>, u32, Arc<Namespace<AnyStore, Fsr>>)>,
+    listeners: Vec<((String, u16), TcpListener)>,
+    notes: Vec<String>,
+}
+
+fn bind((address, port): (&str, u16)) -> Result<TcpListener, String> {
+    let at = resolve(address, port)?;
+    TcpListener::bind(at).map_err(|e| format!("{at}: {e}"))
+}
+
+/// Takes a namespace away; what it was trusted with is made durable. What went wrong.
+fn let_go(subsystem: &Subsystem<AnyStore, Fsr>, nqn: &str, nsid: u32) -> Option<String> {
+    let removed = subsystem.remove(nsid)?;
+    let ended = if removed.read_only() { Ok(()) } else { flush(&removed) };
+    let trouble = ended.err().or_else(|| removed.store().write_log().and_then(|log| log.trouble()));
+    trouble.map(|why| format!("namespace {nsid} of {nqn}: {why}"))
+}
+
 impl ServedDrive {
     /// Opens the stores, listens, serves.
     pub fn start(plan: &Plan) -> Result<ServedDrive, String> {
@@ -185,55 +265,144 @@ impl ServedDrive {
         let target = AnyTarget::new(options).map_err(|e| e.to_string())?;
         let threads = plan.near_data_threads.unwrap_or_else(|| Workers::usual(1));
         let workers = Workers::start(threads, TscClock::new()).map_err(|e| e.to_string())?;
-        let handle = workers.as_ref().map(Workers::handle);
-        let mut notes: Vec<String> = limits::raise_descriptors(connections).into_iter().collect();
-        let (mut functions, mut told, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
-        for plan in &plan.subsystem {
-            let subsystem = Subsystem::new();
-            for namespace in &plan.namespace {
-                let opened = open(&plan.nqn, namespace, handle.clone())?;
-                notes.extend_from_slice(opened.store().notes());
-                subsystem.add(namespace.nsid, opened).map_err(|e| format!("{}: {e}", plan.nqn))?;
-            }
-            let serial = plan.serial.clone().unwrap_or_else(|| names::serial(&plan.nqn));
-            for function in &plan.vfio_user {
-                let number = functions.len() as u16;
-                let offer = function_of(plan, function, &serial, &subsystem, number);
-                let cntlid = offer.cntlid;
-                let server = nearside_front_vfio::Server::start(offer, &function.socket, TscClock::new())
-                    .map_err(|e| format!("vfio-user socket {e}"))?;
-                told.push(Function {
-                    nqn: plan.nqn.clone(),
-                    socket: server.path().to_owned(),
-                    cntlid,
-                    doorbells: function.doorbells,
-                    namespaces: function.namespaces.clone(),
-                    observer: server.observer(),
-                });
-                functions.push(server);
-            }
-            if let Some(path) = &plan.near_data_socket {
-                sockets.push(NearDataSocket::start(path, &subsystem, plan)?);
-            }
-            let write_cache = plan.namespace.iter().any(|namespace| !namespace.read_only);
-            target.offer(Offer { write_cache, ..offer_of(plan, &serial, subsystem)? });
-        }
-        let listen = |address| TcpListener::bind(address).map_err(|e| format!("{address}: {e}"));
-        let listeners = plan.addresses()?.into_iter().map(listen).collect::<Result<Vec<_>, _>>()?;
-        let server = Server::start(target, listeners, TscClock::new()).map_err(|e| e.to_string())?;
-        for (nth, (mut advertised, at)) in plan.advertised()?.into_iter().zip(server.addresses()).enumerate()
-        {
-            // Where the system has chosen one.
-            if advertised.port() == 0 {
-                advertised.set_port(at.port());
-            }
-            server.target().advertise(nth, advertised);
-        }
+        let server = Server::start(target, Vec::new(), TscClock::new()).map_err(|e| e.to_string())?;
+        let seen = Arc::new(Seen { target: server.target().clone(), functions: Mutex::default() });
+        let notes: Vec<String> = limits::raise_descriptors(connections).into_iter().collect();
+        let (listening, functions, sockets) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let mut drive = ServedDrive { server, listening, functions, seen, sockets, workers, notes };
+        let notes = drive.apply(plan)?;
+        drive.notes.extend(notes);
         for (address, nqn) in plan.open_to_all() {
             tracing::warn!(%address, nqn, "whoever reaches this address may connect");
         }
-        let seen = Arc::new(Seen { target: server.target().clone(), functions: told });
-        Ok(ServedDrive { server, functions, seen, sockets, workers, notes })
+        Ok(drive)
+    }
+
+    /// Serves what a plan says, no more and no less, as far as it can be while hosts are there: subsystems,
+    /// their hosts and namespaces, and listeners come and go. Who is there stays, as what it came, unless its
+    /// subsystem goes. Returns what a user should know.
+    ///
+    /// # Errors
+    /// What could not be opened; then nothing has changed.
+    pub fn apply(&mut self, plan: &Plan) -> Result<Vec<String>, String> {
+        let Prepared { subsystems, offers, namespaces, listeners, mut notes } = self.prepare(plan)?;
+        let stay: BTreeSet<usize> = self.numbers(plan).into_iter().flatten().collect();
+        for (number, _) in self.listening.extract_if(.., |number, _| !stay.contains(number)) {
+            self.server.stop_listening(number);
+        }
+        for offer in self.target().offers() {
+            let wanted = plan.named(&offer.nqn);
+            if wanted.is_none() {
+                self.functions.retain(|(function, _)| function.nqn != offer.nqn);
+                self.sockets.retain(|(nqn, _)| *nqn != offer.nqn);
+                self.server.withdraw(&offer.nqn);
+            }
+            for (nsid, _) in offer.subsystem.namespaces() {
+                if !wanted.is_some_and(|plan| plan.namespace.iter().any(|n| n.nsid == nsid)) {
+                    notes.extend(let_go(&offer.subsystem, &offer.nqn, nsid));
+                }
+            }
+        }
+        for (subsystem, nsid, namespace) in namespaces {
+            notes.extend(subsystem.add(nsid, namespace).err().map(|e| e.to_string()));
+        }
+        for Opened { offer, functions, socket } in subsystems {
+            self.functions.extend(functions);
+            self.sockets.extend(socket.map(|socket| (offer.nqn.clone(), socket)));
+            self.target().offer(offer);
+        }
+        offers.into_iter().for_each(|offer| self.target().offer(offer));
+        for (word, listener) in listeners {
+            match self.server.listen(listener) {
+                Ok(number) => _ = self.listening.insert(number, word),
+                Err(e) => notes.push(format!("{}: {e}", word.0)),
+            }
+        }
+        for offer in self.target().offers() {
+            let quotas = plan.named(&offer.nqn).into_iter().flat_map(SubsystemPlan::quotas);
+            offer.subsystem.limit(quotas);
+        }
+        self.advertise(plan);
+        let told = self.functions.iter().map(|(function, _)| function.clone()).collect();
+        *self.seen.functions.lock().unwrap_or_else(|e| e.into_inner()) = told;
+        Ok(notes)
+    }
+
+    /// Does all that may fail of what a plan asks for and is not there.
+    fn prepare(&self, plan: &Plan) -> Result<Prepared, String> {
+        let is = |offer: &AnyOffer| {
+            (offer.hosts.clone(), offer.credentials.clone(), offer.identities.clone(), offer.identity)
+        };
+        plan.advertised()?;
+        let mut prepared = Prepared::default();
+        let mut taken: Vec<u16> = self.functions.iter().map(|(function, _)| function.cntlid).collect();
+        let all = self.target().offers();
+        for plan in &plan.subsystem {
+            let Some(old) = all.iter().find(|offer| offer.nqn == plan.nqn) else {
+                let opened = Opened::open(plan, self.handle(), &mut taken, &mut prepared.notes)?;
+                prepared.subsystems.push(opened);
+                continue;
+            };
+            let new = offer_of(plan, &old.serial, old.subsystem.clone())?;
+            if is(&new) != is(old) {
+                prepared.offers.push(Offer { write_cache: old.write_cache, ..new });
+            }
+            for namespace in &plan.namespace {
+                if old.subsystem.namespace(namespace.nsid).is_none() {
+                    let opened = open(&plan.nqn, namespace, self.handle())?;
+                    prepared.notes.extend_from_slice(opened.store().notes());
+                    prepared.namespaces.push((old.subsystem.clone(), namespace.nsid, opened));
+                }
+            }
+        }
+        for (word, number) in plan.listened().zip(self.numbers(plan)) {
+            if number.is_none() {
+                prepared.listeners.push(((word.0.to_owned(), word.1), bind(word)?));
+            }
+        }
+        Ok(prepared)
+    }
+
+    /// Of each address of a plan the number of what listens there.
+    fn numbers(&self, plan: &Plan) -> Vec<Option<usize>> {
+        let mut taken = BTreeSet::new();
+        let number = |word: (&str, u16)| {
+            let mut free = self.listening.iter().filter(|(number, _)| !taken.contains(*number));
+            let (&number, _) = free.find(|(_, (at, port))| (&**at, *port) == word)?;
+            taken.insert(number);
+            Some(number)
+        };
+        plan.listened().map(number).collect()
+    }
+
+    /// Tells hosts of the addresses that a plan says.
+    fn advertise(&self, plan: &Plan) {
+        let addresses = self.server.listening();
+        // Looked at before anything was changed.
+        let advertised = plan.advertised().unwrap_or_default();
+        let told = self.numbers(plan).into_iter().zip(advertised).filter_map(|(number, mut advertised)| {
+            let number = number?;
+            // Where the system has chosen one.
+            if advertised.port() == 0 {
+                advertised.set_port(addresses.get(&number)?.port());
+            }
+            Some((number, advertised))
+        });
+        self.target().advertise_all(told.collect());
+    }
+
+    /// Where the newest listens that was asked for by that word: it is known by what is returned from now on,
+    /// since the system may have chosen the port.
+    pub fn settled(&mut self, word: &str) -> Option<SocketAddr> {
+        let (number, (at, _)) = self.listening.iter_mut().rev().find(|(_, (at, _))| at == word)?;
+        let address = *self.server.listening().get(number)?;
+        *at = address.to_string();
+        Some(address)
+    }
+
+    /// Ends the connections of a host to a subsystem.
+    pub fn disconnect(&self, nqn: &str, host: &str) -> usize {
+        self.server.disconnect(nqn, host)
     }
 
     /// What its owner is told of.
@@ -255,26 +424,6 @@ impl ServedDrive {
         self.server.addresses().first().map_or(PORT, |address| address.port())
     }
 
-    /// Has subsystems follow a plan in who may come to them, what hosts have to prove, and what their word is
-    /// worth. Who is there stays, as what it came. An error says which keys could not be read: then nothing
-    /// follows.
-    pub fn admit(&self, plan: &Plan) -> Result<(), String> {
-        let is = |offer: &AnyOffer| {
-            (offer.hosts.clone(), offer.credentials.clone(), offer.identities.clone(), offer.identity)
-        };
-        let all = self.target().offers();
-        let mut changed = Vec::new();
-        for plan in &plan.subsystem {
-            let Some(old) = all.iter().find(|offer| offer.nqn == plan.nqn) else { continue };
-            let new = offer_of(plan, &old.serial, old.subsystem.clone())?;
-            if is(&new) != is(old) {
-                changed.push(Offer { write_cache: old.write_cache, ..new });
-            }
-        }
-        changed.into_iter().for_each(|offer| self.target().offer(offer));
-        Ok(())
-    }
-
     /// Something more that a user should know.
     pub fn note(&mut self, note: String) {
         self.notes.push(note);
@@ -285,8 +434,8 @@ impl ServedDrive {
         let mut lines = Vec::new();
         for offer in self.target().offers() {
             let proof = if offer.credentials.is_empty() { "" } else { " --hostnqn HOST --dhchap-secret KEY" };
-            for (nth, address) in self.server.addresses().iter().enumerate() {
-                let address = self.target().advertised(nth).unwrap_or(*address);
+            for (number, address) in self.server.listening() {
+                let address = self.target().advertised(number).unwrap_or(address);
                 lines.push(format!(
                     "nvme connect -t tcp -a {} -s {} -n {}{proof}",
                     address.ip(),
@@ -302,7 +451,7 @@ impl ServedDrive {
                 };
                 lines.push(format!("{name}: {} bytes{kept}", namespace.bytes()));
             }
-            for function in self.seen.functions.iter().filter(|function| function.nqn == offer.nqn) {
+            for function in self.seen.functions().iter().filter(|function| function.nqn == offer.nqn) {
                 lines.push(nearside_front_vfio::qemu_line(&function.socket));
             }
             if let Identity::SquashRoot { uid, gid } = offer.identity {
@@ -313,7 +462,7 @@ impl ServedDrive {
             }
         }
         lines.extend(
-            self.sockets.iter().map(|socket| format!("near-data commands: -d unix:{}", socket.path())),
+            self.sockets.iter().map(|(_, socket)| format!("near-data commands: -d unix:{}", socket.path())),
         );
         lines.extend(self.notes.iter().cloned());
         lines
@@ -322,6 +471,8 @@ impl ServedDrive {
     /// Ends: what was taken is finished, then all stores are flushed. An error says what was given up.
     pub fn stop(self) -> Result<(), String> {
         let target = self.server.target().clone();
+        // What waits for a limit is finished as well.
+        target.offers().iter().for_each(|offer| offer.subsystem.limit([]));
         drop(self.sockets);
         drop(self.functions);
         drop(self.server);

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use nearside_dma::accept::{self, Listener};
 use nearside_dma::socket::Timed;
+use nearside_dma::system;
 
 /// Connections that are answered at a time.
 const MOST: usize = 8;
@@ -31,6 +32,11 @@ pub trait Stream: AsFd + Send + 'static {
         Self: Sized;
 
     fn end(&self);
+
+    /// Whether whoever is at its other end may ask anything.
+    fn is_admitted(&self) -> bool {
+        true
+    }
 }
 
 impl Stream for TcpStream {
@@ -43,7 +49,12 @@ impl Stream for TcpStream {
     }
 }
 
+/// Of this machine only the server's own user asks, and root: whatever the mode of the socket has become.
 impl Stream for UnixStream {
+    fn is_admitted(&self) -> bool {
+        system::peer(self).is_ok_and(|peer| peer.uid == 0 || peer.uid == system::effective_ids().0)
+    }
+
     fn duplicate(&self) -> io::Result<UnixStream> {
         self.try_clone()
     }
@@ -116,6 +127,9 @@ where
     let threads = Arc::new(AtomicUsize::new(0));
     let mut id = 0;
     let mut meet = move |stream: L::Stream| -> io::Result<()> {
+        if !stream.is_admitted() {
+            return Err(io::Error::other("another user asks"));
+        }
         let Some(living) = Living::begin(&threads) else { return Ok(()) };
         id += 1;
         answered.enter(id, &stream)?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nearside_device::traffic::{BUCKETS, Kind, Tally, Timed, bound_ns};
@@ -30,7 +31,7 @@ fn labels<const N: usize>(pairs: [(&str, &str); N]) -> Labels {
 
 /// The exposition.
 pub fn text(seen: &Seen) -> Result<String, fmt::Error> {
-    let Seen { target, functions } = seen;
+    let target = &seen.target;
     let mut registry = Registry::with_prefix("nearside");
     let c = &target.counters;
     for (name, help, counter) in [
@@ -79,7 +80,7 @@ pub fn text(seen: &Seen) -> Result<String, fmt::Error> {
     }
     registry.register_with_unit("namespace_size", "Size of a namespace", Unit::Bytes, sizes);
     traffic(target, &mut registry);
-    pci_functions(functions, &mut registry);
+    pci_functions(&seen.functions(), &mut registry);
     near_data(target, &mut registry);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry)?;
@@ -119,6 +120,8 @@ struct Commands {
     response: Histograms,
     bytes: Family<Labels, Counter>,
     failed: Family<Labels, Counter>,
+    throttled: Family<Labels, Counter>,
+    throttled_s: Family<Labels, Counter<f64, AtomicU64>>,
 }
 
 impl Commands {
@@ -130,6 +133,8 @@ impl Commands {
             self.response.0.push((labels, timed.clone()));
         }
         self.failed.get_or_create(of).inc_by(tally.failed);
+        self.throttled.get_or_create(of).inc_by(tally.throttled);
+        self.throttled_s.get_or_create(of).inc_by(tally.throttled_ns as f64 / 1e9);
     }
 
     fn register(self, whose: &str, registry: &mut Registry) {
@@ -142,6 +147,10 @@ impl Commands {
         registry.register_with_unit(of("moved"), help, Unit::Bytes, self.bytes);
         let help = format!("Commands of a {whose} that were answered with another status than success");
         registry.register(of("commands_failed"), help, self.failed);
+        let help = format!("Commands of a {whose} that waited for a quota, its own or another's");
+        registry.register(of("commands_throttled"), help, self.throttled);
+        let help = format!("Time that commands of a {whose} waited for a quota");
+        registry.register_with_unit(of("throttled"), help, Unit::Seconds, self.throttled_s);
     }
 }
 
@@ -167,7 +176,7 @@ fn traffic(target: &AnyTarget, registry: &mut Registry) {
 }
 
 /// PCIe functions, and who has them.
-fn pci_functions(all: &[Function], registry: &mut Registry) {
+fn pci_functions(all: &[Arc<Function>], registry: &mut Registry) {
     let [clients, enabled, regions, mapped] = [(); 4].map(|()| Family::<Labels, Gauge>::default());
     let accepted = Family::<Labels, Counter>::default();
     for function in all {

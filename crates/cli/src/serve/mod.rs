@@ -4,6 +4,7 @@
 //! subsystems; then the target's threads serve until a signal ends them. SIGHUP has the file read again.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use nearside_dma::system::Termination;
@@ -14,6 +15,8 @@ use crate::in_use::InUse;
 use crate::logs::Logs;
 use crate::out;
 
+pub mod beacon;
+pub mod changes;
 mod check;
 pub mod control;
 #[cfg(test)]
@@ -30,9 +33,13 @@ mod page;
 pub mod plan;
 mod reload;
 mod reservations;
+mod running;
+pub mod save;
 mod secrets;
+mod sizes;
 
 use notify::Manager;
+use running::Running;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -167,7 +174,10 @@ pub struct ServeArgs {
     /// given. It can be read, and nothing can be changed. Beyond this machine it needs --open
     #[arg(long, value_name = "ADDR")]
     http: Option<String>,
-    /// Where `nearside status` and `nearside namespace` find the server [default:
+    /// What `nearside status` calls the server [default: its port]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Where `nearside status` and `nearside control` find the server [default:
     /// nearside-PORT.sock in XDG_RUNTIME_DIR or /run]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
@@ -182,19 +192,25 @@ const LISTEN: &str = "127.0.0.1:4420";
 const METRICS_PORT: u16 = 9420;
 const HTTP_PORT: u16 = 9421;
 
-/// The control socket. Where none was asked for and none can be made, the server goes without.
+/// The control socket. Where none was asked for and none can be made, the server goes without, and says so.
 fn control_socket(
     plan: &plan::Plan,
-    drive: &mut drive::ServedDrive,
+    port: u16,
+    running: Arc<Running>,
+    lines: &mut Vec<String>,
 ) -> Result<Option<control::Control>, Failure> {
-    let (seen, handle) = (drive.seen().clone(), drive.handle());
-    if let Some(path) = &plan.control {
-        return Ok(Some(control::Control::start(path, seen, handle)?));
-    }
-    match control::Control::start(&control::usual_path(drive.port()), seen, handle) {
-        Ok(control) => Ok(Some(control)),
+    let usual = beacon::usual_path(port);
+    match control::Control::start(plan.control.as_ref().unwrap_or(&usual), running) {
+        Ok(control) => {
+            let name = plan.name.clone().unwrap_or(port.to_string());
+            if let Err(error) = beacon::start(control.path(), &name) {
+                tracing::warn!(%error, "`nearside status` does not find this server by itself");
+            }
+            Ok(Some(control))
+        }
+        Err(why) if plan.control.is_some() => Err(Failure::Message(why)),
         Err(why) => {
-            drive.note(format!("no control socket: {why}"));
+            lines.push(format!("no control socket: {why}"));
             Ok(None)
         }
     }
@@ -252,16 +268,19 @@ pub fn run(args: ServeArgs) -> Outcome {
     let manager = Manager::find();
     let mut drive = drive::ServedDrive::start(&plan).map_err(Failure::Message)?;
     sites(&plan, &mut drive)?;
-    let _control = control_socket(&plan, &mut drive)?;
-    out::announce(&drive.lines())?;
+    sizes::watch(drive.target()).map_err(|e| words(&e))?;
     let names: Vec<&str> = plan.subsystem.iter().map(|subsystem| subsystem.nqn.as_str()).collect();
     let serving = format!("serving {}", names.join(", "));
+    let (mut lines, port) = (drive.lines(), drive.port());
+    let running = Running::new(args, logs, plan.clone(), drive);
+    let _control = control_socket(&plan, port, running.clone(), &mut lines)?;
+    out::announce(&lines)?;
     manager.tell("READY=1", &serving);
     let signal = loop {
         match termination.wait().map_err(|e| words(&e))? {
             "SIGHUP" => {
                 manager.tell("RELOADING=1", "reading its file again");
-                let said = reload::reload(&args, &plan, &drive, &logs);
+                let said = reload::reload(&running);
                 manager.tell("READY=1", said.as_deref().unwrap_or(&serving));
             }
             signal => break signal,
@@ -269,6 +288,6 @@ pub fn run(args: ServeArgs) -> Outcome {
     };
     tracing::info!(signal, "ending");
     manager.tell("STOPPING=1", "ending: what was taken is finished and made durable");
-    drive.stop().map_err(Failure::Message)?;
+    running.stop().map_err(Failure::Message)?;
     Ok(0)
 }

@@ -7,13 +7,15 @@ use std::str::FromStr;
 
 use nearside_auth::{Group, Hash};
 use nearside_device::Identity;
+use nearside_device::throttle::{Quota, Whom};
 use nearside_embedded::AnyStore;
+use nearside_instrument::words;
 use nearside_spec::fabrics::{DISCOVERY_PORT, PORT};
 use nearside_store::Beside;
 use serde::{Deserialize, Serialize};
 use tracing::level_filters::LevelFilter;
 
-use super::{ServeArgs, check, names};
+use super::{ServeArgs, changes, check, names};
 use crate::logs;
 
 /// `UID:GID`.
@@ -129,8 +131,48 @@ named! {
     GroupName(Group), "DH group"
 }
 
+/// Bytes a second, as a file says them: `100MiB`.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Bandwidth(pub u64);
+
+impl FromStr for Bandwidth {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Bandwidth, String> {
+        words::bytes(word).map(Bandwidth).map_err(|e| format!("bandwidth: {e}"))
+    }
+}
+
+impl TryFrom<String> for Bandwidth {
+    type Error = String;
+
+    fn try_from(word: String) -> Result<Bandwidth, String> {
+        word.parse()
+    }
+}
+
+impl From<Bandwidth> for String {
+    fn from(Bandwidth(bytes): Bandwidth) -> String {
+        let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+        let whole = units.into_iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift);
+        whole.map_or(bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
+    }
+}
+
+/// What may be had in a second, by a file.
+fn quota(iops: Option<u64>, bandwidth: Option<Bandwidth>, near_data_cpu: Option<u64>) -> Quota {
+    // A hundredth of a second.
+    const PERCENT_NS: u64 = 10_000_000;
+    Quota {
+        commands: iops,
+        bytes: bandwidth.map(|bandwidth| bandwidth.0),
+        near_data_ns: near_data_cpu.map(|percent| percent.saturating_mul(PERCENT_NS)),
+    }
+}
+
 /// A namespace.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct NamespacePlan {
     pub nsid: u32,
@@ -152,9 +194,19 @@ pub struct NamespacePlan {
     pub log_writes: Option<PathBuf>,
     /// The file that keeps its reservations.
     pub reservations: Option<PathBuf>,
+    /// Commands a second, of all hosts.
+    pub iops: Option<u64>,
+    /// Bytes a second.
+    pub bandwidth: Option<Bandwidth>,
+    /// Of a processor, for near-data work, in percent.
+    pub near_data_cpu: Option<u64>,
 }
 
 impl NamespacePlan {
+    pub fn quota(&self) -> Quota {
+        quota(self.iops, self.bandwidth, self.near_data_cpu)
+    }
+
     /// Beside whom the store is opened.
     pub fn beside(&self) -> Result<Beside, String> {
         match (self.read_only, self.shared_image, self.risk_corruption) {
@@ -180,6 +232,36 @@ pub struct HostPlan {
     pub key_file: Option<PathBuf>,
     /// By which the subsystem proves who it is.
     pub controller_key_file: Option<PathBuf>,
+    /// Commands a second, of all its controllers, on all namespaces.
+    pub iops: Option<u64>,
+    /// Bytes a second.
+    pub bandwidth: Option<Bandwidth>,
+    /// Of a processor, for near-data work, in percent.
+    pub near_data_cpu: Option<u64>,
+}
+
+impl HostPlan {
+    /// Of whom nothing is said but the name.
+    pub fn named(nqn: String) -> HostPlan {
+        HostPlan {
+            nqn,
+            identity: None,
+            key_file: None,
+            controller_key_file: None,
+            iops: None,
+            bandwidth: None,
+            near_data_cpu: None,
+        }
+    }
+
+    /// Whether nothing is said of it.
+    pub fn is_bare(&self) -> bool {
+        *self == HostPlan::named(self.nqn.clone())
+    }
+
+    pub fn quota(&self) -> Quota {
+        quota(self.iops, self.bandwidth, self.near_data_cpu)
+    }
 }
 
 /// Who writes doorbells how: see `--vfio-user-doorbells`.
@@ -240,6 +322,43 @@ pub struct SubsystemPlan {
 }
 
 impl SubsystemPlan {
+    /// One without namespaces.
+    pub fn empty(nqn: String, serial: Option<String>, allow: Vec<String>, identity: Word) -> SubsystemPlan {
+        SubsystemPlan {
+            nqn,
+            serial,
+            allow_hosts: Some(allow).filter(|hosts| !hosts.is_empty()),
+            hashes: None,
+            dh_groups: None,
+            identity,
+            near_data_socket: None,
+            host: Vec::new(),
+            namespace: Vec::new(),
+            vfio_user: Vec::new(),
+        }
+    }
+
+    fn following(&self, new: &SubsystemPlan) -> SubsystemPlan {
+        let there = |nsid| self.namespace.iter().find(move |namespace| namespace.nsid == nsid);
+        let namespace = new.namespace.iter().map(|new| {
+            let NamespacePlan { iops, bandwidth, near_data_cpu, .. } = *new;
+            NamespacePlan { iops, bandwidth, near_data_cpu, ..there(new.nsid).unwrap_or(new).clone() }
+        });
+        SubsystemPlan {
+            serial: self.serial.clone(),
+            near_data_socket: self.near_data_socket.clone(),
+            vfio_user: self.vfio_user.clone(),
+            namespace: namespace.collect(),
+            ..new.clone()
+        }
+    }
+
+    /// What may be had in a second, by whom.
+    pub fn quotas(&self) -> impl Iterator<Item = (Whom, Quota)> {
+        let namespaces = self.namespace.iter().map(|of| (Whom::Namespace(of.nsid), of.quota()));
+        namespaces.chain(self.host.iter().map(|of| (Whom::Host(of.nqn.clone()), of.quota())))
+    }
+
     /// The hosts that may connect; `None`: all.
     pub fn hosts(&self) -> Option<Vec<String>> {
         let keyed = self.host.iter().filter(|host| host.key_file.is_some()).map(|host| host.nqn.clone());
@@ -251,6 +370,8 @@ impl SubsystemPlan {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Plan {
+    /// What `nearside status` calls the server.
+    pub name: Option<String>,
     #[serde(default)]
     pub listen: Vec<String>,
     #[serde(default)]
@@ -286,19 +407,23 @@ impl Plan {
         Ok(plan)
     }
 
+    /// From a file's text, where relative paths are meant from the file's folder.
+    pub fn parsed(path: &Path, text: &str) -> Result<Plan, String> {
+        let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+        // The error quotes the line, which may hold a key that is there by mistake.
+        let mut plan: Plan = toml::from_str(text).map_err(|e| failed(&logs::redacted(&e.to_string())))?;
+        let path = std::path::absolute(path).map_err(|e| failed(&e))?;
+        plan.within(path.parent().unwrap_or(&path));
+        Ok(plan)
+    }
+
     /// From the command line, or from the file that it names, where relative paths are meant from the file's
     /// folder. The flags beside `--config` that the file does not say hold.
     pub fn read(args: &ServeArgs) -> Result<Plan, String> {
         let mut plan = match &args.config {
             Some(path) => {
-                let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
-                let text = std::fs::read_to_string(path).map_err(|e| failed(&e))?;
-                // The error quotes the line, which may hold a key that is there by mistake.
-                let mut plan: Plan =
-                    toml::from_str(&text).map_err(|e| failed(&logs::redacted(&e.to_string())))?;
-                let path = std::path::absolute(path).map_err(|e| failed(&e))?;
-                plan.within(path.parent().unwrap_or(&path));
-                plan
+                let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+                Plan::parsed(path, &text)?
             }
             None if ![0, args.store.len()].contains(&args.log_writes.len()) => {
                 let (logs, stores) = (args.log_writes.len(), args.store.len());
@@ -318,6 +443,7 @@ impl Plan {
         if plan.advertise.is_empty() {
             plan.advertise.clone_from(&args.advertise);
         }
+        plan.name = plan.name.or_else(|| args.name.clone());
         plan.metrics = plan.metrics.or_else(|| args.metrics.clone());
         plan.http = plan.http.or_else(|| args.http.clone());
         plan.control = plan.control.or_else(|| args.control.clone());
@@ -359,6 +485,43 @@ impl Plan {
         self.control.iter().chain(of_subsystems).map(PathBuf::as_path)
     }
 
+    /// The subsystem of that name.
+    pub fn named(&self, nqn: &str) -> Option<&SubsystemPlan> {
+        self.subsystem.iter().find(|subsystem| subsystem.nqn == nqn)
+    }
+
+    /// The subsystem of that name; without one, the only one.
+    pub fn the_mut(&mut self, nqn: Option<&str>) -> Result<&mut SubsystemPlan, String> {
+        match (nqn, &mut self.subsystem[..]) {
+            (None, [only]) => Ok(only),
+            (None, []) => Err("there is no subsystem".into()),
+            (None, _) => Err("there are several subsystems: --subsystem says which".into()),
+            (Some(nqn), all) => {
+                let found = all.iter_mut().find(|subsystem| subsystem.nqn == nqn);
+                found.ok_or_else(|| changes::no_subsystem(nqn))
+            }
+        }
+    }
+
+    /// This plan with what of another can follow while it is served: all of that one, but what is settled
+    /// when a server, a subsystem or a namespace begins.
+    pub fn following(&self, new: &Plan) -> Plan {
+        let subsystem = new
+            .subsystem
+            .iter()
+            .map(|new| self.named(&new.nqn).map_or(new.clone(), |old| old.following(new)));
+        Plan {
+            name: self.name.clone(),
+            metrics: self.metrics.clone(),
+            http: self.http.clone(),
+            control: self.control.clone(),
+            threads: self.threads,
+            near_data_threads: self.near_data_threads,
+            subsystem: subsystem.collect(),
+            ..new.clone()
+        }
+    }
+
     fn of_flags(args: &ServeArgs) -> Plan {
         let nqn = args.subsystem.clone().unwrap_or_else(|| names::subsystem(&args.store[0]));
         let identity = match args.squash {
@@ -385,6 +548,9 @@ impl Plan {
             allow_unrecovered: args.allow_unrecovered,
             log_writes: logs.next(),
             reservations: None,
+            iops: None,
+            bandwidth: None,
+            near_data_cpu: None,
         });
         let subsystem = SubsystemPlan {
             nqn,
@@ -399,6 +565,7 @@ impl Plan {
             near_data_socket: args.near_data_socket.clone(),
         };
         Plan {
+            name: None,
             listen: args.listen.clone(),
             discovery: args.discovery.clone(),
             advertise: args.advertise.clone(),

@@ -84,12 +84,14 @@ fn pages() -> Vec<(String, String)> {
 }
 
 /// What an example has that a machine may not, and why it is understood only.
-const WITHOUT: [(&str, &str); 14] = [
+const WITHOUT: [(&str, &str); 16] = [
     ("/dev/ng0n1", "a kernel that is connected to the drive: tests/stock_linux runs it in a guest"),
     ("--mounted", "a mounted volume: tests/stock_linux and tests/root_attach run it"),
     ("pmem:/mnt/dax", "persistent memory: tests/root_server has it on a file that is mapped"),
     ("unix:", "a drive that is attached: tests/root_attach runs it as root"),
     ("nearside attach", "FUSE: tests/root_attach runs it as root"),
+    ("nearside control", "a server that is to be changed: control.rs here has one"),
+    ("namespace resize 1 ", "a server that is to be changed: control.rs here has one"),
     ("nearside app", "root, and the application's package: tests/root_apps runs each"),
     ("--precondition", "minutes of writing in a flash's own time: bench.rs here has it in simulated time"),
     ("uring-iopoll:", "a device with polled queues"),
@@ -121,6 +123,7 @@ fn mapped(line: &str, served: &Served) -> String {
         ("--control /run/nearside/control.sock", ""),
         ("nearside status", &format!("nearside status --control {}", served.control.display())),
         ("nearside namespace", &format!("nearside namespace --control {}", served.control.display())),
+        ("add 10 file:disk.img", "add 10 file:third.img"),
         ("--listen 127.0.0.1:4420", ""),
         ("--http 127.0.0.1:9421", "--http 127.0.0.1:0"),
         ("nearside serve", "nearside serve --listen 127.0.0.1:0 --control served"),
@@ -229,7 +232,7 @@ fn fixture() -> TempDir {
     qemu_img(&["convert", "-f", "raw", "-O", "qcow2", "disk.img", "disk.qcow2"]);
     qemu_img(&["snapshot", "-c", "before", "disk.qcow2"]);
     // One file is not served and written to at once.
-    for copy in ["served.img", "other.img"] {
+    for copy in ["served.img", "other.img", "third.img"] {
         fs::copy(at("disk.img"), at(copy)).unwrap();
     }
     physical_volume(folder.path());

@@ -5,6 +5,7 @@ mod act;
 mod bench;
 mod bench_formats;
 mod bench_replay;
+mod control;
 mod counts;
 mod cp;
 mod diff;

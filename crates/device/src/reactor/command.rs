@@ -75,13 +75,14 @@ fn read_into(buffer: &Option<IoBuffer>) -> &[u8] {
 }
 
 impl<S: Store, F: Firmware<S>> Reactor<S, F> {
-    /// Any other command, and transfers whose data pointer has to be walked.
+    /// Any other command, and transfers whose data pointer has to be walked; when it was taken from its
+    /// queue, and the time now.
     pub(super) fn execute(
         &mut self,
         slot: CompletionSlot,
         place: usize,
         request: &Request,
-        now: Nanos,
+        (begun, now): (Nanos, Nanos),
     ) -> Result<(), (CompletionSlot, Fault)> {
         if !matches!(request, Request::FlushAll)
             && let Err(fault) = self.admits(place, request)
@@ -100,7 +101,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                     return Err((slot, fault));
                 }
                 if layout.buckets.is_empty() {
-                    self.transfer(slot, place, operation, &layout.spans, now);
+                    self.transfer(slot, place, operation, &layout.spans, (begun, now));
                     self.layout = layout;
                     return Ok(());
                 }
@@ -147,7 +148,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                         Payload::None,
                     ),
                     _ => {
-                        self.note(place, (Kind::Other, 0), now);
+                        self.note(place, (Kind::Other, 0), begun);
                         self.trace_answer(place);
                         self.queues.answer(slot, 0, Status::SUCCESS, now);
                         return Ok(());
@@ -161,7 +162,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 return self.reserve(slot, place, (command, len, pointer), now);
             }
         };
-        self.run(Command { owner: Owner::Host(slot), place, kind, begun: now }, payload, now);
+        self.run(Command { owner: Owner::Host(slot), place, kind, begun }, payload, now);
         Ok(())
     }
 
@@ -187,8 +188,10 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         let mut bytes = vec![0; request];
         layout.gather(memory, &mut bytes);
         let token = Token(self.commands.vacant_key() as u64);
-        let job = Job { token, queue: slot.sq, command, request: bytes, room };
-        match self.attached.at(place).worker.start(job, now) {
+        let attached = self.attached.at(place);
+        let quotas = attached.gate.as_ref().map_or(Vec::new(), |gate| gate.near_data());
+        let job = Job { token, queue: slot.sq, command, request: bytes, room, quotas };
+        match attached.worker.start(job, now) {
             Ok(()) => {
                 add(&self.shared.counters[self.id].near_data, 1);
                 let kind = CommandKind::NearData { layout, room, aborted: false };
@@ -213,6 +216,9 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             if operation == Operation::Flush && self.overtakes(command.place) {
                 self.parked.push_back(Parked { command, operation, payload });
                 return;
+            }
+            if !self.attached.at(command.place).limits.allow(&operation) {
+                return self.beyond_the_end(command, &operation, now);
             }
             let token = Token(self.commands.vacant_key() as u64);
             let spans = match &mut payload {
@@ -243,6 +249,23 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                     return;
                 }
             }
+        }
+    }
+
+    /// The namespace has become shorter since the command was taken.
+    #[cold]
+    fn beyond_the_end(&mut self, command: Command, operation: &Operation, now: Nanos) {
+        let attached = self.attached.at(command.place);
+        // It may have waited for another reactor's lock.
+        attached.access.abandon(operation);
+        let (nsid, shift) = (attached.nsid, attached.limits.lba_shift);
+        let mut fault = Fault::new(Status::LBA_OUT_OF_RANGE);
+        if let Some((offset, _)) = operation.range() {
+            fault = fault.lba(offset >> shift);
+        }
+        match command.owner {
+            Owner::Host(slot) => self.fail(slot, nsid, &fault, now),
+            Owner::Shutdown => self.shutdown_done = true,
         }
     }
 

@@ -20,7 +20,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         let Some(place) = self.attached.find(nsid) else { return };
         let there = self.shared.namespace(nsid);
         if there.is_some_and(|there| Arc::ptr_eq(&there, self.attached.at(place).access.namespace())) {
-            return;
+            return self.namespace_resized(place, now);
         }
         self.attached.leave(place);
         for _ in 0..self.parked.len() {
@@ -35,9 +35,41 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 Owner::Shutdown => self.shutdown_done = true,
             }
         }
-        self.unstage(place, nsid, now);
+        self.unstage(nsid, &Fault::new(Status::INVALID_NAMESPACE), now, |at, _| at == place);
+        self.move_flushes(place, now);
+        self.refuse_held(&Fault::new(Status::INVALID_NAMESPACE), now, |at, _| at == place);
         self.cancel(|_, at| at == place, true);
         self.attached.at(place).worker.leave(None);
+    }
+
+    /// It may be longer or shorter than it was: what is not begun beyond its end is refused, here or when its
+    /// turn comes.
+    fn namespace_resized(&mut self, place: usize, now: Nanos) {
+        let attached = self.attached.at(place);
+        attached.limits.blocks = attached.access.namespace().blocks();
+        let (nsid, end) = (attached.nsid, attached.end());
+        self.unstage(nsid, &Fault::new(Status::LBA_OUT_OF_RANGE), now, |at, request| {
+            at == place && request.ends_beyond(end)
+        });
+        self.settling = true;
+    }
+
+    /// Says of each namespace whose length has changed once nothing is in flight beyond its end.
+    pub(super) fn settle_lengths(&mut self) {
+        self.settling = false;
+        let parked = &self.parked;
+        for place in self.attached.present().collect::<Vec<_>>() {
+            let Some(attached) = self.attached.get(place) else { continue };
+            let (blocks, end) = (attached.limits.blocks, attached.end());
+            let beyond = |p: &Parked| p.command.place == place && p.operation.ends_beyond(end);
+            if attached.meter.is_known_within(blocks) {
+                continue;
+            } else if attached.access.reaches_beyond(end) || parked.iter().any(beyond) {
+                self.settling = true;
+            } else {
+                attached.meter.is_within(blocks);
+            }
+        }
     }
 
     /// Sends a message to a reactor and sees to it that it wakes up.
@@ -76,6 +108,9 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                         sq.deleting = true;
                     }
                     self.deleting.push((id, Some(key)));
+                    self.refuse_held(&Fault::transient(Status::ABORTED_SQ_DELETION), now, |_, slot| {
+                        slot.sq == id
+                    });
                     self.cancel(|slot, _| slot.sq == id, false);
                     self.leave(Some(id));
                 }
@@ -87,22 +122,13 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                     self.tell(0, Message::Done { key, result: 0 });
                 }
                 Message::Abort { sq, cid, key } => {
-                    let found = self.cancel(|slot, _| slot.sq == sq && slot.cid == cid, true);
+                    let is = |slot: &CompletionSlot| slot.sq == sq && slot.cid == cid;
+                    let requested = Fault::transient(Status::ABORT_REQUESTED);
+                    let held = self.refuse_held(&requested, now, |_, slot| is(slot)) > 0;
+                    let found = held || self.cancel(|slot, _| is(slot), true);
                     self.tell(0, Message::Done { key, result: u32::from(!found) });
                 }
-                Message::Reset { key } => {
-                    self.resetting = Some(key);
-                    for Parked { command, operation, .. } in self.parked.drain(..) {
-                        self.attached.at(command.place).access.abandon(&operation);
-                        match command.owner {
-                            Owner::Host(slot) => slot.forget(),
-                            Owner::Shutdown => self.shutdown_done = true,
-                        }
-                    }
-                    self.forget_reservations();
-                    self.reset_stages(now);
-                    self.abandon();
-                }
+                Message::Reset { key } => self.reset(key, now),
                 // Of one that its host does not have, it hears nothing.
                 Message::Namespace { nsid } if !self.shared.config.has(nsid) => {}
                 Message::Namespace { nsid } => {
@@ -112,6 +138,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                     }
                 }
                 Message::Preempted { nsid, ticket } => self.preempted(nsid, ticket, now),
+                Message::Quotas => self.quotas_changed(),
                 Message::Done { .. }
                 | Message::ErrorEvent { .. }
                 | Message::Reservation { .. }
@@ -126,6 +153,22 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             }
         }
         count
+    }
+
+    /// All queues go, once what runs has ended.
+    fn reset(&mut self, key: usize, now: Nanos) {
+        self.resetting = Some(key);
+        self.forget_held();
+        for Parked { command, operation, .. } in self.parked.drain(..) {
+            self.attached.at(command.place).access.abandon(&operation);
+            match command.owner {
+                Owner::Host(slot) => slot.forget(),
+                Owner::Shutdown => self.shutdown_done = true,
+            }
+        }
+        self.forget_reservations();
+        self.reset_stages(now);
+        self.abandon();
     }
 
     /// Cancels the near-data commands that `which` names, by slot and place.
@@ -147,13 +190,15 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     /// The pair goes when what was taken from it has ended.
     pub(crate) fn stop_pair(&mut self, id: u16) {
         self.deleting.push((id, None));
+        let now = self.stepped;
+        self.refuse_held(&Fault::transient(Status::ABORTED_SQ_DELETION), now, |_, slot| slot.sq == id);
         self.cancel(|slot, _| slot.sq == id, false);
         self.leave(Some(id));
     }
 
     /// Commands that the store or the firmware works on.
     pub fn in_flight(&self) -> usize {
-        self.commands.len() + self.parked.len() + self.stages.waiting()
+        self.commands.len() + self.parked.len() + self.stages.waiting() + self.held
     }
 
     /// Whether the store works on nothing of this reactor's any more, for the host or for the firmware.

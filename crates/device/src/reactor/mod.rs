@@ -26,9 +26,11 @@ use crate::io::{Limits, Request};
 use crate::pointer::{self, Layout};
 use crate::queue::{CompletionSlot, InvalidDoorbell, Queues};
 use crate::shared::{ControllerShared, Message, add};
+use crate::throttle::MOST_HELD;
 use crate::traffic::Kind;
 
 mod command;
+mod gate;
 mod mail;
 mod remote;
 mod reserve;
@@ -123,6 +125,10 @@ pub struct Reactor<S: Store, F: Firmware<S> = ()> {
     resetting: Option<usize>,
     /// The flush of a shutdown has ended.
     pub(crate) shutdown_done: bool,
+    /// A namespace has another length, and something may be in flight beyond its end.
+    settling: bool,
+    /// Commands that wait for their quota.
+    held: usize,
 }
 
 impl<S: Store, F: Firmware<S>> Reactor<S, F> {
@@ -150,6 +156,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             deleting: Vec::new(),
             resetting: None,
             shutdown_done: false,
+            settling: false,
+            held: 0,
             shared,
         }
     }
@@ -200,6 +208,9 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             // step of it.
             step.at(Some(now));
         }
+        if self.held > 0 {
+            step.work += self.release(now, &mut step);
+        }
         let active = if self.resetting.is_none() { self.queues.active.len() } else { 0 };
         for i in 0..active {
             step.work += self.serve(self.queues.active[i], now);
@@ -245,23 +256,35 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         if self.resetting.is_some() || !self.deleting.is_empty() {
             step.work += self.drain(now);
         }
-        if self.attached.leaving > 0 {
-            let (commands, parked, stages, ended) = (&self.commands, &self.parked, &self.stages, &self.ended);
-            if !ended.is_empty() {
-                step.at(Some(now));
-            }
-            step.work += self.attached.remove_drained(|place| {
-                stages.are_of(place)
-                    || ended.iter().any(|e| e.place == place)
-                    || commands.iter().any(|(_, c)| c.place == place)
-                    || parked.iter().any(|p| p.command.place == place)
-            });
+        if self.settling || self.attached.leaving > 0 {
+            step.work += self.clear_out(now, &mut step);
         }
         if step.work > 0 {
             let in_flight = self.in_flight() as u64;
             self.shared.counters[self.id].in_flight.store(in_flight, Ordering::Relaxed);
         }
         step
+    }
+
+    /// Namespaces that go, or have another length: those that nothing is left of leave their places.
+    #[cold]
+    fn clear_out(&mut self, now: Nanos, step: &mut Step) -> usize {
+        if self.settling {
+            self.settle_lengths();
+        }
+        if self.attached.leaving == 0 {
+            return 0;
+        }
+        let (commands, parked, stages, ended) = (&self.commands, &self.parked, &self.stages, &self.ended);
+        if !ended.is_empty() {
+            step.at(Some(now));
+        }
+        self.attached.remove_drained(|place| {
+            stages.are_of(place)
+                || ended.iter().any(|e| e.place == place)
+                || commands.iter().any(|(_, c)| c.place == place)
+                || parked.iter().any(|p| p.command.place == place)
+        })
     }
 
     /// Whether a step now would find nothing that the host or another reactor has done since the last: asked
@@ -273,6 +296,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             && self.admin.as_ref().is_none_or(|admin| admin.is_quiet(&self.queues, registers))
             && !self.shared.function.memory.remote().has_news(self.id)
             && (self.stages.are_full()
+                || self.held >= MOST_HELD
                 || self.queues.active.iter().all(|&id| self.queues.is_quiet(id, registers)))
             && self.attached.iter().all(|attached| attached.worker.is_quiet())
     }
@@ -299,7 +323,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             Ok(waiting) => waiting,
             Err(InvalidDoorbell) => return self.bad_doorbell(id, now),
         };
-        if sq.deleting || self.parked.len() >= MAX_PARKED || self.stages.are_full() {
+        if sq.deleting || self.parked.len() >= MAX_PARKED || self.stages.are_full() || self.held >= MOST_HELD
+        {
             return 0;
         }
         let Some(Some(cq)) = cqs.get_mut(usize::from(sq.cq)) else { return 0 };
@@ -310,6 +335,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         let write_through = shared.write_through.load(Ordering::Relaxed);
         let memory = &*shared.function.memory;
         sq.in_flight += count;
+        let mut gated = false;
         for _ in 0..count {
             let entry = sq.take();
             let place = self.attached.find(entry.nsid());
@@ -317,6 +343,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 self.detached.push(entry);
                 continue;
             };
+            gated |= attached.gate.is_some();
             let mut prepared = Prepared {
                 cid: entry.cid(),
                 nsid: entry.nsid(),
@@ -336,17 +363,21 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         }
         let mut batch = std::mem::take(&mut self.batch);
         for prepared in batch.drain(..) {
-            let slot = CompletionSlot::new(id, prepared.cid);
+            let mut slot = CompletionSlot::new(id, prepared.cid);
+            if gated && let Ok(request) = &prepared.request {
+                let Some(passed) = self.pass(slot, prepared.place, request, now) else { continue };
+                slot = passed;
+            }
             match prepared.request {
                 Ok(request @ Request::Transfer { operation, .. }) if prepared.count > 0 => {
                     let spans = prepared.spans.get(..prepared.count).unwrap_or(&[]);
                     match self.admits(prepared.place, &request) {
-                        Ok(()) => self.transfer(slot, prepared.place, operation, spans, now),
+                        Ok(()) => self.transfer(slot, prepared.place, operation, spans, (now, now)),
                         Err(fault) => self.fail(slot, prepared.nsid, &fault, now),
                     }
                 }
                 Ok(request) => {
-                    if let Err((slot, fault)) = self.execute(slot, prepared.place, &request, now) {
+                    if let Err((slot, fault)) = self.execute(slot, prepared.place, &request, (now, now)) {
                         self.refuse(slot, prepared.place, prepared.nsid, &request, &fault, now);
                     }
                 }
@@ -377,7 +408,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             };
             match done {
                 Ok((place, request)) => {
-                    if let Err((slot, fault)) = self.execute(slot, place, &request, now) {
+                    let Some(slot) = self.pass(slot, place, &request, now) else { continue };
+                    if let Err((slot, fault)) = self.execute(slot, place, &request, (now, now)) {
                         self.refuse(slot, place, entry.nsid(), &request, &fault, now);
                     }
                 }
@@ -393,7 +425,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         1
     }
 
-    /// A read or write whose data are known.
+    /// A read or write whose data are known; when it was taken from its queue, and the time now.
     #[inline]
     fn transfer(
         &mut self,
@@ -401,19 +433,19 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         place: usize,
         operation: Operation,
         spans: &[Span],
-        now: Nanos,
+        (begun, now): (Nanos, Nanos),
     ) {
         let token = Token(self.commands.vacant_key() as u64);
         match self.attached.at(place).submit(operation, Data::Spans(spans), token, now) {
             Submitted::Done(Completion { result: Ok(()), .. }) => {
                 self.count(&operation);
-                self.note(place, Kind::of(&operation), now);
+                self.note(place, Kind::of(&operation), begun);
                 self.trace_answer(place);
                 self.queues.answer(slot, 0, Status::SUCCESS, now);
             }
             Submitted::Done(Completion { result: Err(StoreError::Busy), .. }) => {
                 let kind = CommandKind::Single(operation);
-                let command = Command { owner: Owner::Host(slot), place, kind, begun: now };
+                let command = Command { owner: Owner::Host(slot), place, kind, begun };
                 self.parked.push_back(Parked { command, operation, payload: Payload::Spans(spans.to_vec()) });
             }
             Submitted::Done(Completion { result: Err(error), .. }) => {
@@ -421,7 +453,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             }
             Submitted::Pending => {
                 let kind = CommandKind::Single(operation);
-                self.keep(token, Command { owner: Owner::Host(slot), place, kind, begun: now });
+                self.keep(token, Command { owner: Owner::Host(slot), place, kind, begun });
             }
         }
     }
@@ -580,6 +612,7 @@ impl<S: Store, F: Firmware<S>> Drop for Reactor<S, F> {
         self.stages.forget();
         self.queues.forget_staged();
         let mut owners: Vec<Owner> = self.commands.drain().map(|command| command.owner).collect();
+        self.forget_held();
         for Parked { command, operation, .. } in self.parked.drain(..) {
             // A mutation that waits keeps readers out until it had its turn, which never comes.
             self.attached.at(command.place).access.abandon(&operation);

@@ -505,7 +505,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             Task::Io { place, nsid, request } => {
                 let (place, nsid) = (*place, *nsid);
                 let request = request.with_pointer(Pointer::Sgl(descriptor));
-                if let Err((slot, fault)) = self.execute(slot, place, &request, now) {
+                if let Err((slot, fault)) = self.execute(slot, place, &request, (now, now)) {
                     self.fail(slot, nsid, &fault, now);
                 }
             }
@@ -568,16 +568,24 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         stage.slot
     }
 
-    /// A namespace goes: what is not executed of it yet is refused.
-    pub(super) fn unstage(&mut self, of: usize, nsid: u32, now: Nanos) {
+    /// A namespace goes, or becomes shorter: what `which` names by its place, and is not executed yet, is
+    /// refused.
+    pub(super) fn unstage(
+        &mut self,
+        nsid: u32,
+        fault: &Fault,
+        now: Nanos,
+        which: impl Fn(usize, &Request) -> bool,
+    ) {
         let is_its = |stage: &Stage| {
-            stage.slot.is_some() && matches!(stage.task, Task::Io { place, .. } if place == of)
+            stage.slot.is_some()
+                && matches!(&stage.task, Task::Io { place, request, .. } if which(*place, request))
         };
         let all = self.stages.all.iter();
         let gone: Vec<usize> = all.filter(|(_, stage)| is_its(stage)).map(|(key, _)| key).collect();
         for key in gone {
             if let Some(slot) = self.remove_stage(key, now) {
-                self.fail(slot, nsid, &Fault::new(Status::INVALID_NAMESPACE), now);
+                self.fail(slot, nsid, fault, now);
             }
         }
     }

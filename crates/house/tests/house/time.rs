@@ -45,6 +45,7 @@ const MAY_ASK_THE_TIME: &[(&str, &[&str])] = &[
         "asks again for what tells nobody when it changes: another process, a peer, the kernel",
         &[
             "crates/apps/src/wait.rs",
+            "crates/cli/src/serve/sizes.rs",
             "crates/dma/src/in_use.rs",
             "crates/dma/src/patience.rs",
             "crates/driver/src/tcp/association.rs",
@@ -72,6 +73,7 @@ const MAY_ASK_THE_TIME: &[(&str, &[&str])] = &[
     (
         "a deadline, after which a test has hung; or that a wait ends long before one",
         &[
+            "crates/cli/tests/command/control.rs",
             "crates/cli/tests/command/network.rs",
             "crates/cli/tests/stock_linux/",
             "crates/driver/tests/tcp.rs",
