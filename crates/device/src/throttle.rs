@@ -129,7 +129,7 @@ fn cost(request: &Request) -> Option<(u64, u64)> {
         Request::Transfer { len, .. } | Request::Compare { len, .. } => Some((1, len as u64)),
         Request::Plain { operation: Operation::Flush } | Request::FlushAll => Some((0, 0)),
         Request::Plain { .. } | Request::Deallocate { .. } | Request::Hints { .. } => Some((1, 0)),
-        Request::NearData { .. } => None,
+        Request::NearData { .. } | Request::Reservation { .. } => None,
     }
 }
 
