@@ -2,9 +2,9 @@
 //! near-data work.
 //!
 //! Each is a bucket that fills steadily, up to [`BURST_NS`] worth of it. Who takes more than there is leaves
-//! a debt, and goes on once that is paid: so over any time no more goes on than the rate gives in it and a full
-//! bucket. What has to wait stands before the drive (`Gate`), in order, one queue for each namespace of a
-//! reactor; its head alone has taken what it needs, so that hosts that share a bucket take turns. A reactor
+//! a debt, and goes on once that is paid: so over any time no more goes on than the rate gives in it, and a
+//! full bucket. What has to wait stands before the drive (`Gate`), in order, one queue for each namespace of
+//! a reactor; its head alone has taken what it needs, so that hosts that share a bucket take turns. A reactor
 //! that has nothing else to do sleeps until its head's time has come, and not for less than [`GRAIN_NS`]:
 //! what has come together by then goes on together.
 

@@ -253,8 +253,8 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
-    /// Makes the store so many bytes long, or, by `None`, as long as what it lies in has become; returns its
-    /// bytes. Who makes it shorter sees to it first that nothing beyond the new end is in flight or asked for.
+    /// Makes the store so many bytes long, or, by `None`, as long as what it lies in has become; returns
+    /// its bytes. Who makes it shorter sees to it first that nothing beyond the new end is in flight.
     ///
     /// # Errors
     /// `Unsupported` where a store's length is settled; `InvalidInput` where it cannot be that; else the
