@@ -135,6 +135,22 @@ impl Fsr {
         self.uses.get(usize::from(operation)).inspect(|meter| meter.end(ns));
     }
 
+    /// One that began then was answered at once.
+    pub(crate) fn answered(&self, operation: u16, begun: Nanos) {
+        let ns = self.clock.now().since(begun);
+        self.uses.get(usize::from(operation)).inspect(|meter| meter.answered(ns));
+    }
+
+    /// The drive's time.
+    pub(crate) fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    /// The retriever, where a command may have what others have found out.
+    pub(crate) fn keeps(&self) -> Option<&Retriever> {
+        self.alone.is_none().then_some(&*self.retriever)
+    }
+
     fn meters(&self, place: TaskPlace) -> Arc<Meters> {
         lock(&self.meters).entry(place).or_default().clone()
     }

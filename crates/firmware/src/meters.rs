@@ -158,6 +158,11 @@ impl UseMeter {
 
     pub(crate) fn end(&self, ns: u64) {
         self.running.fetch_sub(1, Ordering::Relaxed);
+        self.answered(ns);
+    }
+
+    /// One has begun and ended, which took so long.
+    pub(crate) fn answered(&self, ns: u64) {
         self.ended.fetch_add(1, Ordering::Relaxed);
         self.total_ns.fetch_add(ns, Ordering::Relaxed);
     }

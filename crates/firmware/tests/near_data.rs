@@ -410,6 +410,65 @@ fn the_monitor_sees_writes_and_an_unrelated_one_invalidates_nothing() {
     };
 }
 
+/// What a path leads to that was asked for before is answered when the command is taken: no slice is spent on
+/// it. For another user, for a host whose word is not believed, after a host's write and by a drive that
+/// trusts nothing it is a task.
+#[test]
+fn a_path_that_was_walked_before_takes_no_task() {
+    let test = "a_path_that_was_walked_before_takes_no_task";
+    let Some(image) = image(test, fill) else { return };
+    let mut drive = WorkerDrive::new(dram(image.path()));
+    let slices = |drive: &WorkerDrive| {
+        drive.namespace.observer().slices().iter().map(|(_, slices)| slices.count).sum::<u64>()
+    };
+    let log = |operation| request(Target::Path(b"/a/b/c/log".to_vec()), operation);
+    let mut asked = 0;
+    for operation in [Operation::Stat, Operation::Nop] {
+        let question = log(operation.clone());
+        let uses = |drive: &WorkerDrive| {
+            drive.namespace.observer().uses().find(|(name, _)| *name == operation.kind().name).unwrap().1
+        };
+        let first = drive.ask(&question);
+        drive.ask(&question);
+        let (before, counted) = (slices(&drive), uses(&drive).ended);
+        let at_once = drive.ask(&question);
+        assert_eq!((slices(&drive), uses(&drive).ended), (before, counted + 1), "{operation:?}");
+        assert_eq!(at_once.records, first.records);
+        assert_eq!((at_once.failure, at_once.counters.cache_misses), (None, 0));
+        asked += usize::from(at_once.counters.cache_hits > 0);
+        let credentials = Credentials { uid: 1000, gid: 1000, groups: vec![] };
+        drive.ask(&Request { credentials, ..question.clone() });
+        assert!(slices(&drive) > before, "another user's answer");
+    }
+    assert_eq!(asked, 2);
+    // The same bytes, written by a host.
+    let before = slices(&drive);
+    for (n, block) in fs::read(image.path()).unwrap().chunks(65536).enumerate() {
+        drive.write(n as u64 * 65536, block);
+    }
+    drive.ask(&log(Operation::Stat));
+    assert!(slices(&drive) > before, "it may have changed");
+    let identity = nearside_device::Identity::SquashAll { uid: 1000, gid: 1000 };
+    let host = nearside_device::Host { identity, ..nearside_device::Host::default() };
+    drive.worker = of_host(&drive.namespace, &drive.memory, &host);
+    for _ in 0..3 {
+        let before = slices(&drive);
+        drive.ask(&log(Operation::Stat));
+        assert!(slices(&drive) > before, "a squashed user");
+    }
+    let clock = SimClock::new();
+    let firmware = Fsr::distrusting(Arc::new(clock.clone()), Config::default());
+    let store = dram(image.path());
+    let namespace = Arc::new(Namespace::new(store, firmware, 512, [1; 16], false).unwrap());
+    let worker = another(&namespace, &drive.memory);
+    let mut drive = WorkerDrive { namespace, worker, clock, ..drive };
+    for _ in 0..3 {
+        let before = slices(&drive);
+        drive.ask(&log(Operation::Stat));
+        assert!(slices(&drive) > before, "a drive that trusts nothing");
+    }
+}
+
 #[test]
 fn long_lines_come_in_parts_and_nothing_is_lost() {
     let long: String = (0..50_000).map(|n| format!("{n:x},")).collect();

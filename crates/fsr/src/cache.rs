@@ -140,27 +140,26 @@ impl<V> Drained<V> {
     }
 }
 
-/// Hashes bytes with a seed: eight bytes at a time, folded by a wide multiplication. Not for adversaries who
-/// see the seed.
+/// Hashes bytes with a seed: sixteen bytes at a time, folded by a wide multiplication. Not for adversaries
+/// who see the seed.
 #[inline]
 pub(crate) fn hash(seed: u64, key: u64, bytes: &[u8]) -> u64 {
+    const K: u64 = 0x9e37_79b9_7f4a_7c15;
     #[inline]
     fn fold(a: u64, b: u64) -> u64 {
         let product = u128::from(a) * u128::from(b);
         (product as u64) ^ (product >> 64) as u64
     }
-    const K: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut h = fold(seed ^ key, K) ^ bytes.len() as u64;
-    let mut words = bytes.chunks_exact(8);
-    for word in &mut words {
-        let word: [u8; 8] = word.try_into().unwrap_or_default();
-        h = fold(h ^ u64::from_le_bytes(word), K ^ seed);
-    }
-    let mut last = 0u64;
-    for byte in words.remainder() {
-        last = last << 8 | u64::from(*byte);
-    }
-    fold(h ^ last, K.rotate_left(17) ^ seed)
+    let take = |h: u64, pair: &[u8; 16]| {
+        let pair = u128::from_le_bytes(*pair);
+        fold(h ^ pair as u64, (pair >> 64) as u64 ^ K.rotate_left(17) ^ seed)
+    };
+    let (pairs, rest) = bytes.as_chunks();
+    let mut last = [0; 16];
+    last[..rest.len()].copy_from_slice(rest);
+    // The length says how much of the last counts.
+    let begun = fold(seed ^ key, K) ^ bytes.len() as u64;
+    take(pairs.iter().fold(begun, take), &last)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! of the path and no allocation. Where it meets something unknown it says what ([`Step`]), the crawler reads
 //! that through a [`View`], puts it into the cache with what it depends on, and the walk goes on from where
 //! it was. So a warm path costs no `await` and no checksum, and a cold one reads what the file system's own
-//! code would.
+//! code would. What a walk came to is kept by the path ([`crate::ways`]) as long as nothing changes.
 //!
 //! Paths are absolute. Symbolic links lead on inside the volume. What the kernel would do, it does: the order
 //! of errors, the 40 links, what a slash at the end means.
@@ -22,10 +22,10 @@ use crate::media::Media;
 use crate::model::{MAX_LINKS, of_view};
 use crate::monitor::{Deps, Monitor};
 use crate::permission::{AclState, EXECUTE, Owner, READ, Verdict, may};
-use crate::prefix::{Key, Place, SHORTEST};
 use crate::trace::TracePart;
 use crate::view::{Tally, Upto, View, bump};
-use crate::{Caches, Retriever};
+use crate::ways::{Key, Place, Reached, SHORTEST};
+use crate::{Caches, Config, Retriever};
 
 /// How often something is read again because it changed while it was read.
 const TRIES: u32 = 16;
@@ -94,6 +94,18 @@ impl OpenVolume {
     /// on them as this state shows them.
     pub(crate) fn is_newest(&self) -> bool {
         self.newest.load(Ordering::Acquire) == self.state && !self.is_overtaken()
+    }
+
+    /// Why a user may not have what lies in its blocks beside inodes.
+    fn withheld(&self, who: &Credentials, config: &Config) -> Option<&'static str> {
+        let privileged = who.uid == 0 || config.allow_unrecovered;
+        self.volume.info().stale.filter(|_| !privileged)
+    }
+
+    /// Whether a user may have what a walk of theirs came to without another: not where directories or links'
+    /// targets may be what they may not have. The walk says so.
+    pub(crate) fn tells(&self, reached: &Reached, who: &Credentials, config: &Config) -> bool {
+        self.withheld(who, config).is_none() || !reached.linked && self.volume.tells_directories()
     }
 
     /// Whether what is written has to be taken in, flushed or not.
@@ -449,31 +461,39 @@ impl<M: Media> Crawler<'_, M> {
         if !self.volume.volume.tells_directories() {
             self.may_have_content()?;
         }
-        let mut walk = self.walk(path, follow, Vec::with_capacity(64));
-        let prefix = Key { volume: self.volume.id, who: self.who, path: &path[..walk.dirname] };
+        let mut walk = self.walk(path, follow, Vec::new());
+        let whole = self.key(path, follow);
         let mut hits = 0;
         let mut misses = 0u32;
         let result = loop {
             let step = {
-                let mut caches = self.retriever.caches();
-                let monitor = &self.retriever.monitor;
+                let caches = &mut *self.retriever.caches();
                 // Taken before anything is looked at: what changes from now on counts as later than this.
-                let now = (self.retriever.seed, monitor.changes());
-                if misses == 0
-                    && let Some(place) = caches.prefixes.place(prefix, now)
-                {
-                    walk.skip(place, &mut hits);
+                let now = (self.retriever.seed, self.retriever.monitor.changes());
+                if misses == 0 {
+                    if let Some(reached) = self.reached(caches, whole, true, now.1) {
+                        hits += reached.hits;
+                        break Ok(reached.found.clone());
+                    }
+                    walk.above.reserve(64);
+                    let directory = self.key(&path[..walk.dirname], false);
+                    if let Some((_, place)) = caches.directories.known(directory, now.1) {
+                        walk.skip(place, &mut hits);
+                    }
                 }
-                match walk.advance(&mut caches, self, now, &mut hits) {
+                match walk.advance(caches, self, now, &mut hits) {
+                    // What was read on the way may be of several moments.
+                    Ok(Step::Done(ino)) if misses > 0 => match self.node(caches, ino, walk.hint, now) {
+                        Some(node) => break Ok(node.found()),
+                        None => Step::Node(ino),
+                    },
                     Ok(Step::Done(ino)) => {
-                        // What was read on the way may be of several moments.
-                        if misses == 0
-                            && let Some(place) = walk.place()
-                        {
-                            caches.prefixes.keep(prefix, place, now);
+                        let directory = &path[..walk.dirname];
+                        if let Some(place) = walk.place() {
+                            caches.directories.keep(self.key(directory, false), place, now.1);
                         }
-                        match node(&mut caches.nodes, monitor, now, self.volume.id, ino, walk.hint) {
-                            Some((_, n)) => break Ok(n.found()),
+                        match self.keep_reached(caches, whole, &walk, (ino, hits), now) {
+                            Some(reached) => break Ok(reached.found.clone()),
                             None => Step::Node(ino),
                         }
                     }
@@ -508,28 +528,51 @@ impl<M: Media> Crawler<'_, M> {
     }
 
     /// What [`Crawler::locate`] would find of an absolute path, where the caches know the way to it at so
-    /// many changes; `None` where more than that must be done, or is to be said.
+    /// many changes, and with `read` whether it may be read; `None` where more than that must be done, or is
+    /// to be said.
     pub(crate) fn known<'c, 'p>(
         &self,
         caches: &'c mut Caches,
         path: &'p [u8],
-        follow: bool,
+        (follow, read): (bool, bool),
         changes: u64,
         warm: &mut Warm<'p>,
         hits: &mut u64,
-    ) -> Option<&'c Node> {
+    ) -> Option<&'c Reached> {
         if path.len() > MAX_PATH || path.first() != Some(&b'/') {
             return None;
         }
         if self.withheld().is_some() && !self.volume.volume.tells_directories() {
             return None;
         }
+        warm.walked += path.len();
+        let whole = self.key(path, follow);
+        if let Some(slot) = self.reached_slot(caches, whole, read, changes) {
+            let reached = caches.files.to(slot)?;
+            *hits += reached.hits;
+            return Some(reached);
+        }
         let now = (self.retriever.seed, changes);
         let mut walk = self.walk(path, follow, std::mem::take(&mut warm.above));
+        let known = self.walk_known(caches, &mut walk, path, now, warm);
+        warm.above = std::mem::take(&mut walk.above);
+        let (ino, known) = known?;
+        *hits += known;
+        self.keep_reached(caches, whole, &walk, (ino, known), now)
+    }
+
+    /// Walks as far as the caches know the way. Its end, and what they knew of it.
+    fn walk_known<'p>(
+        &self,
+        caches: &mut Caches,
+        walk: &mut Walk<'p>,
+        path: &'p [u8],
+        now: (u64, u64),
+        warm: &mut Warm<'p>,
+    ) -> Option<(Ino, u64)> {
         let directory = &path[..walk.dirname];
         let mut known = 0;
-        let last = warm.last.take().filter(|(path, _, then)| *path == directory && *then == changes);
-        let prefix = Key { volume: self.volume.id, who: self.who, path: directory };
+        let last = warm.last.take().filter(|(path, _, then)| *path == directory && *then == now.1);
         match last {
             Some((_, passed @ (above, dir, hits), _)) if walk.above.len() >= above => {
                 walk.above.truncate(above);
@@ -537,7 +580,7 @@ impl<M: Media> Crawler<'_, M> {
             }
             _ => {
                 walk.above.clear();
-                if let Some(place) = caches.prefixes.place(prefix, now) {
+                if let Some((_, place)) = caches.directories.known(self.key(directory, false), now.1) {
                     walk.skip(place, &mut known);
                     walk.passed = Some((walk.above.len(), walk.current, known));
                 }
@@ -546,20 +589,68 @@ impl<M: Media> Crawler<'_, M> {
         let passed = walk.passed.is_some();
         let begun = walk.at;
         let step = walk.advance(caches, self, now, &mut known);
-        *hits += known;
         // A link's target may be as long as a path.
         warm.walked += path.len() - begun + walk.links as usize * MAX_PATH;
         if !passed && let Some(place) = walk.place() {
-            caches.prefixes.keep(prefix, place, now);
+            caches.directories.keep(self.key(directory, false), place, now.1);
         }
         // A name that led up has taken from what stands above.
         let kept = walk.passed.filter(|(above, ..)| walk.links == 0 && walk.above.len() > *above);
-        warm.last = kept.map(|passed| (directory, passed, changes));
-        warm.above = walk.above;
-        let Ok(Step::Done(ino)) = step else { return None };
-        let (_, node) =
-            node(&mut caches.nodes, &self.retriever.monitor, now, self.volume.id, ino, walk.hint)?;
-        Some(node)
+        warm.last = kept.map(|passed| (directory, passed, now.1));
+        match step {
+            Ok(Step::Done(ino)) => Some((ino, known)),
+            _ => None,
+        }
+    }
+
+    /// By what it is known where a path leads.
+    fn key<'k>(&'k self, path: &'k [u8], follow: bool) -> Key<'k> {
+        Key::new(self.retriever.seed, self.volume.id, self.who, path, follow)
+    }
+
+    /// What a walk along a path came to, at so many changes; with `read` also whether it may be read.
+    fn reached<'c>(
+        &self,
+        caches: &'c mut Caches,
+        whole: Key<'_>,
+        read: bool,
+        changes: u64,
+    ) -> Option<&'c Reached> {
+        let slot = self.reached_slot(caches, whole, read, changes)?;
+        caches.files.to(slot)
+    }
+
+    fn reached_slot(&self, caches: &mut Caches, whole: Key<'_>, read: bool, changes: u64) -> Option<u32> {
+        let (slot, reached) = caches.files.known(whole, changes)?;
+        let is_enough = !read || reached.readable != Verdict::AskAcl;
+        (is_enough && self.volume.tells(reached, self.who, &self.retriever.config)).then_some(slot)
+    }
+
+    /// Keeps what a walk came to that found all in the caches.
+    fn keep_reached<'c>(
+        &self,
+        caches: &'c mut Caches,
+        whole: Key<'_>,
+        walk: &Walk<'_>,
+        (ino, hits): (Ino, u64),
+        now: (u64, u64),
+    ) -> Option<&'c Reached> {
+        let node = self.node(caches, ino, walk.hint, now)?;
+        let readable = may(self.who, node.owner, &node.acl, READ);
+        let reached = Reached { found: node.found(), readable, linked: walk.links > 0, hits };
+        caches.files.keep(whole, reached, now.1)
+    }
+
+    /// A good entry of the node cache.
+    fn node<'c>(
+        &self,
+        caches: &'c mut Caches,
+        ino: Ino,
+        hint: Option<u32>,
+        now: (u64, u64),
+    ) -> Option<&'c mut Node> {
+        let monitor = &self.retriever.monitor;
+        node(&mut caches.nodes, monitor, now, self.volume.id, ino, hint).map(|(_, node)| node)
     }
 
     /// The inode of a number that a directory gave.
@@ -640,8 +731,7 @@ impl<M: Media> Crawler<'_, M> {
 
     /// Why the user may not have it.
     fn withheld(&self) -> Option<&'static str> {
-        let privileged = self.who.uid == 0 || self.retriever.config.allow_unrecovered;
-        self.volume.volume.info().stale.filter(|_| !privileged)
+        self.volume.withheld(self.who, &self.retriever.config)
     }
 
     /// Whether the user may have a symbolic link's target.
@@ -778,15 +868,6 @@ impl<M: Media> Crawler<'_, M> {
 }
 
 impl Node {
-    pub(crate) fn inode(&self) -> &Inode {
-        &self.inode
-    }
-
-    /// Whether that is known, and so.
-    pub(crate) fn is_readable_by(&self, who: &Credentials) -> bool {
-        matches!(may(who, self.owner, &self.acl, READ), Verdict::Yes)
-    }
-
     fn found(&self) -> Found {
         Found { inode: self.inode.clone(), deps: self.deps.clone() }
     }

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 mod ahead;
+mod at_once;
 mod cache;
 mod crawler;
 mod deleted;
@@ -27,7 +28,6 @@ mod monitor;
 mod operation;
 mod partitions;
 mod permission;
-mod prefix;
 mod provider;
 mod reply;
 mod searches;
@@ -37,6 +37,7 @@ mod unzip;
 mod view;
 mod volume;
 mod walker;
+mod ways;
 
 pub use deleted::Deleted;
 pub use media::{Batch, Media, MediaError, MemoryBatch, MemoryMedia};
@@ -49,9 +50,9 @@ pub use trace::{Breakdown, Spent, Trace, TracePart};
 
 use cache::Cache;
 use crawler::{Dentry, Node};
-use prefix::Prefix;
 use view::Block;
 use volume::CachedVolume;
+use ways::{Place, Reached, Way};
 
 /// Bounds of the retriever's memory and patience.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +113,8 @@ pub(crate) struct Caches {
     pub blocks: Cache<Block>,
     pub dentries: Cache<Dentry>,
     pub nodes: Cache<Node>,
-    pub prefixes: Cache<Prefix>,
+    pub directories: Cache<Way<Place>>,
+    pub files: Cache<Way<Reached>>,
     pub volumes: Vec<CachedVolume>,
 }
 
@@ -130,7 +132,8 @@ impl Retriever {
                 blocks: Cache::new(config.block_bytes),
                 dentries: Cache::new(config.names),
                 nodes: Cache::new(config.inodes),
-                prefixes: Cache::new(prefix::MOST),
+                directories: Cache::new(ways::MOST_DIRECTORIES),
+                files: Cache::new(ways::MOST_FILES),
                 volumes: Vec::new(),
             }),
             overlay_bytes: AtomicU64::new(0),
@@ -164,7 +167,8 @@ impl Retriever {
         caches.blocks.clear();
         caches.dentries.clear();
         caches.nodes.clear();
-        caches.prefixes.clear();
+        caches.directories.clear();
+        caches.files.clear();
         caches.volumes.clear();
         self.count_overlays(&caches);
         self.monitor.reset();
@@ -172,16 +176,22 @@ impl Retriever {
 
     /// Forgets all that is cached, yielding between pieces: there may be much to free.
     pub(crate) async fn forget_yielding(&self, media: &impl Media) {
-        let (mut blocks, mut dentries, mut nodes, mut prefixes) = {
+        let (mut blocks, mut dentries, mut nodes, mut directories, mut files) = {
             let mut caches = self.caches();
             caches.volumes.clear();
             self.count_overlays(&caches);
-            let (blocks, dentries) = (caches.blocks.drain(), caches.dentries.drain());
-            let (nodes, prefixes) = (caches.nodes.drain(), caches.prefixes.drain());
+            let (blocks, dentries, nodes) =
+                (caches.blocks.drain(), caches.dentries.drain(), caches.nodes.drain());
+            let (directories, files) = (caches.directories.drain(), caches.files.drain());
             self.monitor.reset();
-            (blocks, dentries, nodes, prefixes)
+            (blocks, dentries, nodes, directories, files)
         };
-        while blocks.free_some() || dentries.free_some() || nodes.free_some() || prefixes.free_some() {
+        while blocks.free_some()
+            || dentries.free_some()
+            || nodes.free_some()
+            || directories.free_some()
+            || files.free_some()
+        {
             media.yield_now().await;
         }
     }
@@ -193,7 +203,13 @@ impl Retriever {
         caches.blocks.clear();
         caches.dentries.clear();
         caches.nodes.clear();
-        caches.prefixes.clear();
+        caches.directories.clear();
+        caches.files.clear();
+    }
+
+    /// The caches, where nobody else is at them.
+    pub(crate) fn try_caches(&self) -> Option<MutexGuard<'_, Caches>> {
+        self.caches.try_lock().ok()
     }
 
     pub(crate) fn caches(&self) -> MutexGuard<'_, Caches> {

@@ -44,6 +44,15 @@ pub(crate) struct CachedVolume {
 }
 
 impl CachedVolume {
+    /// The volume, where that number means it, and it is known to be at its state at so many changes, at that
+    /// time (nanoseconds).
+    pub(crate) fn known_at(&self, asked: u32, changes: u64, now: u64) -> Option<&OpenVolume> {
+        let volume = &*self.volume;
+        let known = volume.checked.load(Ordering::Acquire) == changes;
+        let is_it = self.asked == asked && known && volume.is_newest() && !volume.is_held_too_long(now);
+        is_it.then_some(volume)
+    }
+
     /// Of what its log adds.
     pub(crate) fn overlay_bytes(&self) -> u64 {
         self.volume.volume.overlay_bytes()

@@ -1,10 +1,10 @@
 //! A list of paths, each answered as if it were asked about alone. Those that the caches know the way to are
 //! answered many under one lock; where one needs more than that, it is located as a single path is.
 
-use nearside_fsview::FileKind;
 use nearside_near_data::{Cursor, Failure, MAX_PATH, Operation, Paths, Record};
 
 use super::{Came, Continuation, Out, Run, Work, too_small};
+use crate::at_once::at_hand;
 use crate::crawler::Warm;
 use crate::media::Media;
 use crate::model::{Full, Sink, entry};
@@ -93,6 +93,7 @@ impl<M: Media> Run<'_, M> {
         let Ok(volume) = self.volume().await else { return Next::Unknown(nth, path) };
         let crawler = self.crawler(&volume);
         let stat = matches!(out.work, Work::Stat);
+        let how = (self.request.follow, !stat);
         let mut hits = 0;
         warm.walked = 0;
         let mut next = Next::Ended;
@@ -101,17 +102,12 @@ impl<M: Media> Run<'_, M> {
             for n in 1.. {
                 // The volume is at that state, and what the caches have was looked at then or is by now.
                 let known = match monitor.changes() == since {
-                    true => crawler.known(&mut caches, path, self.request.follow, since, warm, &mut hits),
+                    true => crawler.known(&mut caches, path, how, since, warm, &mut hits),
                     false => None,
                 };
-                let answer = match known {
-                    // A link's target may have to be read.
-                    Some(node) if stat && node.inode().kind != FileKind::Symlink => Some(node.inode()),
-                    Some(node) if !stat && node.is_readable_by(&self.request.credentials) => None,
-                    _ => {
-                        next = Next::Unknown(nth, path);
-                        break;
-                    }
+                let Some(answer) = known.and_then(|reached| at_hand(reached, stat)) else {
+                    next = Next::Unknown(nth, path);
+                    break;
                 };
                 let mark = out.sink.mark();
                 let pushed = match answer {
