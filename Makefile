@@ -9,14 +9,17 @@
 #   make fuzz          every fuzz target, SECONDS each (default 300)
 #   make sanitize      Miri, ThreadSanitizer and AddressSanitizer over the tests that each can run; for once a week
 #   make install       the command, its completions and manual pages, its unit of systemd, FSRLib's header and libraries, its
-#                      pkg-config file (PREFIX, DESTDIR)
+#                      pkg-config file (PREFIX, DESTDIR); all without what is for a debugger
+#   make deb           packages for Debian and Ubuntu, in target/debian
+#   make package-test  the packages in fresh roots of Debian, as root: installed, used, purged; what lintian says
+#   make static        the command without any library of the system's, in target/ARCH-unknown-linux-musl/release
 
 PREFIX ?= /usr/local
 SECONDS ?= 300
 OUT ?= out
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: all demo test bench studies documents fuzz sanitize install build clean
+.PHONY: all demo test bench studies documents fuzz sanitize install deb package-test static build clean
 
 all: build
 
@@ -58,6 +61,19 @@ install:
 	@scripts/setup.sh build
 	cargo build --release --locked -p nearside-cli -p nearside-fsrlib-c
 	@scripts/install.sh "$(DESTDIR)" "$(PREFIX)"
+
+deb:
+	@scripts/setup.sh deb
+	cargo build --release --locked -p nearside-cli -p nearside-fsrlib-c
+	@scripts/deb.sh
+
+package-test: deb
+	@scripts/setup.sh package-test
+	@scripts/package-test.sh
+
+static:
+	@scripts/setup.sh static
+	cargo build --release --locked -p nearside-cli --target $(shell uname -m)-unknown-linux-musl
 
 clean:
 	cargo clean

@@ -6,12 +6,24 @@ set -eu
 cd "$(dirname "$0")/.."
 dest=$1$2
 built=${3:-target/release}
+# The version of the library's binary interface, which its name (SONAME) has.
+abi=$(sed -n 's/^const ABI: &str = "\(.*\)";/\1/p' crates/fsrlib-c/build.rs)
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+# What is for a debugger stays in the folder that it was built in.
+if command -v strip >/dev/null; then stripped() { strip "$1" -o "$3" "$2"; }
+else
+  stripped() { cp "$2" "$3"; }
+  echo "install.sh: strip is missing (as root: apt-get install binutils); what is installed is larger by that"
+fi
 install -d "$dest/bin" "$dest/include" "$dest/lib/pkgconfig"
-install -m 755 "$built"/nearside "$dest/bin/nearside"
+stripped --strip-all "$built"/nearside "$dest/bin/nearside"
+chmod 755 "$dest/bin/nearside"
 install -m 644 crates/fsrlib-c/include/nearside.h "$dest/include/nearside.h"
-install -m 644 "$built"/libnearside.a "$dest/lib/libnearside.a"
-install -m 755 "$built"/libnearside.so "$dest/lib/libnearside.so"
+stripped --strip-debug "$built"/libnearside.a "$dest/lib/libnearside.a"
+stripped --strip-unneeded "$built"/libnearside.so "$dest/lib/libnearside.so.$version"
+chmod 644 "$dest/lib/libnearside.a" "$dest/lib/libnearside.so.$version"
+ln -sf "libnearside.so.$version" "$dest/lib/libnearside.so.$abi"
+ln -sf "libnearside.so.$abi" "$dest/lib/libnearside.so"
 sed -e "s|@PREFIX@|$2|" -e "s|@VERSION@|$version|" crates/fsrlib-c/nearside.pc.in > "$dest/lib/pkgconfig/nearside.pc"
 install -d "$dest/lib/systemd/system" "$dest/share/doc/nearside"
 sed -e "s|@PREFIX@|$2|" scripts/nearside.service.in > "$dest/lib/systemd/system/nearside.service"
@@ -22,4 +34,4 @@ install -d "$dest/share/bash-completion/completions" "$dest/share/zsh/site-funct
 "$built"/nearside completions zsh > "$dest/share/zsh/site-functions/_nearside"
 "$built"/nearside completions fish > "$dest/share/fish/vendor_completions.d/nearside.fish"
 "$built"/nearside man --out "$dest/share/man/man1"
-echo "installed to $dest: bin/nearside, include/nearside.h, lib/libnearside.{a,so}, lib/pkgconfig/nearside.pc, lib/systemd/system/nearside.service, completions, manual pages and documents in share"
+echo "installed to $dest: bin/nearside, include/nearside.h, lib/libnearside.{a,so,so.*}, lib/pkgconfig/nearside.pc, lib/systemd/system/nearside.service, completions, manual pages and documents in share"

@@ -1,20 +1,32 @@
 #!/usr/bin/env bash
-# Brings a fresh Debian or Ubuntu machine to where WHAT (build, demo, test, bench, studies, fuzz, sanitize) can run, and says what it does.
-# Installs only what is missing. Without root and without sudo it installs no package, says which are missing, and goes on:
-# what needs them is left out later, by name.
+# Brings a fresh Debian or Ubuntu machine to where WHAT (build, demo, test, bench, studies, fuzz, sanitize, deb, static, package-test) can
+# run, and says what it does. It needs nothing but bash and what every such machine has: not make, not git, not curl.
+# Installs only what is missing. Without root and without sudo it installs no package and says which are missing. Where a compiler or
+# cargo is among them it ends there (1); else it goes on, and what needs the others is left out later, by name.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-what=${1:?usage: setup.sh build|demo|test|bench|studies|fuzz|sanitize}
+kinds="build|demo|test|bench|studies|fuzz|sanitize|deb|static|package-test"
+what=${1:-}
+case "|$kinds|" in *"|$what|"*) ;; *) what= ;; esac
+[ -n "$what" ] || { echo "usage: setup.sh $kinds" >&2; exit 2; }
+# Where rustup puts cargo, which a shell that was there before does not know yet.
+export PATH="${CARGO_HOME:-${HOME:-/root}/.cargo}/bin:$PATH"
 
 say() { printf '[setup] %s\n' "$*"; }
 
 # A package is missing when the file it brings is.
 wanted() {
-  echo "gcc:/usr/bin/cc libc6-dev:/usr/include/stdio.h"
+  echo "gcc:/usr/bin/cc libc6-dev:/usr/include/stdio.h make:/usr/bin/make"
+  # Records say of which commit they are.
+  case $what in test|bench|studies) echo "git:/usr/bin/git" ;; esac
+  case $what in deb) echo "dpkg-dev:/usr/bin/dpkg-shlibdeps binutils:/usr/bin/strip" ;; esac
+  case $what in package-test) echo "mmdebstrap:/usr/bin/mmdebstrap lintian:/usr/bin/lintian e2fsprogs:/sbin/mke2fs" ;; esac
   command -v cargo >/dev/null || echo "curl:/usr/bin/curl ca-certificates:/etc/ssl/certs/ca-certificates.crt"
   case $what in demo|test|bench|studies|sanitize) echo "e2fsprogs:/sbin/mke2fs f2fs-tools:/sbin/mkfs.f2fs mount:/bin/mount" ;; esac
   case $what in test|bench) echo "ripgrep:/usr/bin/rg" ;; esac
   case $what in test)
+    # The library's header, as C++ reads it, and what is in it.
+    echo "g++:/usr/bin/c++ libarchive-tools:/usr/bin/bsdtar"
     echo "fio:/usr/bin/fio blktrace:/usr/bin/blkparse acl:/usr/bin/setfacl attr:/usr/bin/setfattr fdisk:/sbin/sfdisk"
     echo "pkg-config:/usr/bin/pkg-config groff-base:/usr/bin/groff sleuthkit:/usr/bin/fls systemd:/usr/bin/systemd-analyze"
     echo "fuse3:/usr/bin/fusermount3 chromium-headless-shell:/usr/bin/chromium-headless-shell"
@@ -54,17 +66,48 @@ if [ ${#missing[@]} -gt 0 ]; then
   fi
 fi
 
+# Without these nothing is built: it ends here, with what to do.
+give_up() { say "$1"; say "then run this again: scripts/setup.sh $what"; exit 1; }
+command -v cc >/dev/null || give_up "there is no C compiler, by which Rust links programs; as root: apt-get install gcc libc6-dev"
+command -v make >/dev/null || say "make is missing: its commands are lines of the Makefile, which can be called by hand"
+command -v git >/dev/null || say "git is missing: records cannot say of which commit they are"
+
 # cargo, where it is missing or older than the workspace's rust-version.
 need=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 have=$(cargo --version 2>/dev/null | sed -n 's/^cargo \([0-9.]*\).*/\1/p' || true)
 older() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" != "$2" ]; }
 if [ -z "$have" ] || older "$have" "$need"; then
-  say "cargo ${have:-is missing}${have:+ is older than $need}; installing Rust by rustup into ~/.cargo"
+  where=${CARGO_HOME:-${HOME:-/root}/.cargo}
+  say "cargo ${have:-is missing}${have:+ is older than $need}; installing Rust by rustup into $where"
   if command -v rustup >/dev/null; then
-    rustup toolchain install stable --profile default && rustup default stable
+    rustup toolchain install stable --profile minimal && rustup default stable
   else
-    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile default --default-toolchain stable --no-modify-path
+    command -v curl >/dev/null \
+      || give_up "curl is missing, by which Rust comes; as root: apt-get install curl ca-certificates; or install Rust $need or newer (https://rustup.rs)"
+    installer=$(mktemp -d)/rustup-init
+    trap 'rm -rf "${installer%/*}"' EXIT
+    # The script chooses a program for this machine; where its server is not reached, the program itself (rustup's book has both).
+    get() { curl --proto '=https' --tlsv1.2 -sSf -L "$1" -o "$installer"; }
+    get https://sh.rustup.rs || get "https://static.rust-lang.org/rustup/dist/$(uname -m)-unknown-linux-gnu/rustup-init" \
+      || give_up "neither sh.rustup.rs nor static.rust-lang.org is reached; install Rust $need or newer in another way"
+    # Without the documentation, which is most of it; rust-toolchain.toml has what the tests take beside.
+    chmod +x "$installer"
+    "$installer" -y -q --profile minimal --default-toolchain stable --no-modify-path \
+      || give_up "rustup did not install Rust; its words are above"
   fi
+  have=$(cargo --version 2>/dev/null | sed -n 's/^cargo \([0-9.]*\).*/\1/p' || true)
+  [ -n "$have" ] && ! older "$have" "$need" || give_up "cargo ${have:-is missing still}, and $need is needed"
+  say "cargo $have is in $where/bin; in this shell: . $where/env"
+fi
+
+if [ "$what" = deb ] && ! command -v cargo-deb >/dev/null; then
+  say "installing cargo-deb by cargo"
+  cargo install --locked cargo-deb || give_up "cargo-deb is not to be had from crates.io"
+fi
+if [ "$what" = static ]; then
+  static=$(uname -m)-unknown-linux-musl
+  [ -d "$(rustc --print sysroot)/lib/rustlib/$static" ] || rustup target add "$static" \
+    || give_up "rustup cannot add $static, for which a static program is built"
 fi
 
 # Another processor, for which `make test` checks the workspace where it can.

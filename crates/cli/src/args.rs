@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use nearside_auth::{Key, Keys};
 use nearside_driver::Policy;
 use nearside_driver::tcp::Options;
 use nearside_fsrlib::Credentials;
@@ -118,15 +117,11 @@ impl HostArgs {
             Some(name) => Options::for_host(name).map_err(|e| Failure::Message(format!("--hostnqn {e}")))?,
             None => Options::default(),
         };
-        let read = |path: &PathBuf| Key::read(path).map_err(|e| format!("{}: {e}", path.display()));
-        let keys = match &self.dhchap_key_file {
-            Some(own) => Some(Keys {
-                host: read(own)?,
-                controller: self.dhchap_ctrl_key_file.as_ref().map(read).transpose()?,
-            }),
-            None => None,
+        let options = match &self.dhchap_key_file {
+            Some(own) => options.with_keys_of(own, self.dhchap_ctrl_key_file.as_deref())?,
+            None => options,
         };
-        Ok(Options { header_digest: self.hdr_digest, data_digest: self.data_digest, keys, ..options })
+        Ok(Options { header_digest: self.hdr_digest, data_digest: self.data_digest, ..options })
     }
 }
 

@@ -247,6 +247,22 @@ impl Drive {
         }
     }
 
+    /// The volume's file system, and the bytes in its blocks; `None` where it has none that is known.
+    pub fn volume(&mut self) -> Result<Option<(String, u32)>, Failure> {
+        let ask = Ask { target: Target::Volume, operation: Operation::Info, follow: true };
+        let mut known = None;
+        let answer = self.ask(&ask, |record| {
+            if let Record::Volume(volume) = record
+                && !volume.file_system.is_empty()
+            {
+                known.get_or_insert((volume.file_system.into_owned(), volume.block_size));
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        answer.map_err(|refusal| Failure::Message(format!("{}: {}", self.name(), describe(&refusal))))?;
+        Ok(known)
+    }
+
     /// Asks for several things together, each about a path, and hands each record, or why there is none, to
     /// `sink` with the place of what it answers in `asks`, in that order.
     pub fn ask_each(

@@ -2,40 +2,20 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use nearside_clock::TscClock;
-use nearside_driver::tcp::{Address, Association};
-use nearside_driver::{Driver, vfio_user};
+use nearside_embedded::named::{Place, Way, socket_of};
 use nearside_embedded::{AnyStore, Embedded, Options};
 use nearside_firmware::{self as firmware, Fsr, State};
-use nearside_fsrlib::kernel::Found;
-use nearside_fsrlib::{
-    Credentials, Encoding, KernelTransport, MAX_GROUPS, Session, SocketTransport, TcpTransport, Transport,
-    VfioUserTransport, own_credentials, socket,
-};
+use nearside_fsrlib::{Credentials, Encoding, MAX_GROUPS, Session, Transport, own_credentials};
 
 use crate::args::{DriveArgs, Threads};
 use crate::drive::number_of;
 use crate::failure::{Failure, complain};
 use crate::interrupt;
 use crate::partition::Logical;
-
-/// The socket's path, where the name is one.
-pub fn socket_of(drive: &OsStr) -> Option<&Path> {
-    drive.as_bytes().strip_prefix(socket::PREFIX.as_bytes()).map(|path| Path::new(OsStr::from_bytes(path)))
-}
-
-fn is_block_device(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device())
-}
-
-/// Whether a path may lead to a namespace that the kernel drives.
-fn is_device(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device() || m.file_type().is_char_device())
-}
 
 /// For whom the drive checks permissions: `--as`, or the caller's effective ids and groups.
 pub fn credentials(args: &DriveArgs) -> Result<Credentials, Failure> {
@@ -83,35 +63,6 @@ fn covers(own: &Credentials, asked: &Credentials) -> bool {
     own.uid == asked.uid && has(&asked.gid) && asked.groups.iter().all(has)
 }
 
-/// A target over the network, where the name is meant to be one.
-fn remote(args: &DriveArgs) -> Result<Option<Box<dyn Transport>>, Failure> {
-    let Some(name) = args.drive.to_str().filter(|name| Address::is_meant(name)) else { return Ok(None) };
-    let failed = |e: nearside_driver::Error| {
-        Failure::Message(match e {
-            nearside_driver::Error::Address(why) => why,
-            e => format!("{name}: {e}"),
-        })
-    };
-    let address: Address = name.parse().map_err(failed)?;
-    let clock = TscClock::new();
-    let controller = Association::connect(&address, args.host.options()?, Arc::new(clock)).map_err(failed)?;
-    Ok(Some(Box::new(TcpTransport::over(&controller, args.completion.into(), clock)?)))
-}
-
-/// An NVMe function in another process, by its socket.
-fn process(path: &Path, args: &DriveArgs) -> Result<Box<dyn Transport>, Failure> {
-    let name = args.drive.to_string_lossy();
-    let failed = |e: nearside_driver::Error| Failure::Message(format!("{name}: {e}"));
-    let clock = TscClock::new();
-    let driver = Driver::connect(path, Options::default().driver, clock).map_err(failed)?;
-    let transport = VfioUserTransport::over(&driver, args.completion.into(), clock);
-    let mut transport = transport.map_err(|e| Failure::Message(format!("{name}: {e}")))?;
-    if args.get_features {
-        transport.set_encoding(Encoding::GetFeatures);
-    }
-    Ok(Box::new(transport))
-}
-
 /// A way to a drive.
 pub struct Opened {
     /// The way.
@@ -152,32 +103,20 @@ pub fn transport(args: &DriveArgs) -> Result<Opened, Failure> {
 }
 
 fn whole(args: &DriveArgs) -> Result<Opened, Failure> {
-    if let Some(path) = socket_of(&args.drive) {
-        let socket: Box<dyn Transport> = Box::new(SocketTransport::connect(path)?);
-        return Ok(socket.into());
-    }
-    if let Some(transport) = remote(args)? {
+    let place = Place::of(&args.drive)?;
+    let way = Way {
+        policy: args.completion.into(),
+        network: match place {
+            Place::Network(_) => args.host.options()?,
+            _ => Default::default(),
+        },
+        encoding: if args.get_features { Encoding::GetFeatures } else { Encoding::default() },
+        stop: matches!(place, Place::Device(_)).then(interrupt::to_cancel).transpose()?,
+    };
+    if let Some(transport) = place.reach(way)? {
         return Ok(transport.into());
     }
-    if let Some(path) = vfio_user::socket_of(&args.drive) {
-        return Ok(process(path, args)?.into());
-    }
     let path = Path::new(&args.drive);
-    if is_device(path) {
-        match KernelTransport::find(path)? {
-            Found::Drive(mut transport) => {
-                transport.set_stop(interrupt::to_cancel()?);
-                let transport: Box<dyn Transport> = transport;
-                return Ok(transport.into());
-            }
-            Found::Other(model) if !is_block_device(path) => {
-                let why = format!("{}: {model:?} is no Nearside drive", path.display());
-                return Err(Failure::Message(why));
-            }
-            // Read-only, as any block device, in a drive of this process.
-            Found::Other(_) | Found::Unknown => {}
-        }
-    }
     let store = store(args)?;
     let drive = embedded(args, store.clone())?;
     let writer = store.writer();
@@ -241,12 +180,6 @@ fn embedded(args: &DriveArgs, store: AnyStore) -> Result<Embedded<AnyStore, Fsr>
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_of_sockets() {
-        assert_eq!(socket_of(OsStr::new("unix:/run/x")), Some(Path::new("/run/x")));
-        assert_eq!(socket_of(OsStr::new("disk.img")), None);
-    }
 
     #[test]
     fn groups_of_a_user() {

@@ -388,8 +388,23 @@ impl<S: Content> Walk<'_, S> {
 
 async fn acl<S: Source>(volume: &Volume, image: &S, inode: &Inode) -> Result<Option<Acl>, Error> {
     let acl = volume.acl(image, inode).await?;
+    let bad = |what: &str| Error::Corrupt { what: what.into(), at: 0 };
     if acl.is_some() && !inode.may_have_acl {
-        return Err(Error::Corrupt { what: "an ACL where the inode said there is none".into(), at: 0 });
+        return Err(bad("an ACL where the inode said there is none"));
+    }
+    let attributes = volume.attributes(image, inode).await?;
+    let mut same = None;
+    for attribute in &attributes {
+        let value = volume.attribute_value(image, inode, attribute).await?;
+        if value.len() != attribute.len as usize {
+            return Err(bad("an attribute's value that is not as long as was said"));
+        }
+        if attribute.name == b"system.posix_acl_access" {
+            same = Acl::of_attribute(&value);
+        }
+    }
+    if acl != same {
+        return Err(bad("another ACL among the attributes"));
     }
     Ok(acl)
 }

@@ -32,6 +32,7 @@ mod embedded;
 mod logical;
 mod loopback;
 mod model;
+pub mod named;
 
 pub use any::{AnyChannel, AnyStore};
 pub use drive::{Count, Drive, Line};

@@ -1,8 +1,10 @@
 //! Words name stores, and what is wrong with a word is said.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use nearside_embedded::named::{Place, socket_of};
 use nearside_embedded::{AnyStore, models, models_help};
 use nearside_store::{Backing, Beside, FileOptions, Store};
 
@@ -119,4 +121,17 @@ fn words_name_stores() {
         let known = AnyStore::named(word).map_err(|e| e.to_string());
         assert!(known.is_ok() || known == Err(error), "{word}: {known:?}");
     }
+}
+
+#[test]
+fn names_of_drives() {
+    assert_eq!(socket_of(OsStr::new("unix:/run/x")), Some(Path::new("/run/x")));
+    assert_eq!(socket_of(OsStr::new("disk.img")), None);
+    let place = |name: &'static str| Place::of(OsStr::new(name)).map(|place| format!("{place:?}"));
+    assert_eq!(place("unix:/run/x").unwrap(), "Socket(\"/run/x\")");
+    assert_eq!(place("vfio-user:/run/x").unwrap(), "Process(\"/run/x\")");
+    assert_eq!(place("/dev/null").unwrap(), "Device(\"/dev/null\")");
+    assert_eq!(place("qcow2:x").unwrap(), "Image(\"qcow2:x\")");
+    assert!(place("nvme+tcp://h:4420/nqn.x/1").unwrap().starts_with("Network("));
+    assert!(place("nvme+tcp://").is_err());
 }

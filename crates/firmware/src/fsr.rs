@@ -378,7 +378,7 @@ mod tests {
             0, 0, 0x10, 0, // 1,048,576 of buffer
             0xff, 0x0f, 0, 0, // 4,095 of a path
             0, 4, 0, 0, // 1,024 groups
-            0xff, 0x0f, 0, 0, // twelve operations
+            0xff, 0x1f, 0, 0, // thirteen operations
             0x3f, 0, 0, 0, // six targets
             0x0e, 0, 0, 0, // checksums 1 to 3
             0x0f, 0, 0, 0, // four commands

@@ -27,6 +27,7 @@ use crate::unzip::{First, Kind, Unzipping};
 use crate::view::Tally;
 use crate::walker::{Visit, Walker};
 
+mod attributes;
 mod paths;
 
 /// A cursor of which only the totals are left to say.
@@ -277,7 +278,7 @@ impl<M: Media> Run<'_, M> {
         filter: Filter,
         names_only: bool,
     ) -> Result<Continuation, Failure> {
-        let entries = matches!(out.work, Work::List | Work::Stat | Work::Names);
+        let entries = matches!(out.work, Work::List | Work::Stat | Work::Names | Work::Attributes);
         let kinds = matches!(out.work, Work::Names);
         let resume = self.request.resume.as_ref();
         let mut at = resume.cloned();
@@ -461,6 +462,12 @@ impl<M: Media> Run<'_, M> {
                 crawler.may_have_content()?;
                 let start = self.media.now_ns();
                 let result = self.map(*sink, crawler, (path, above), &found, at).await;
+                counters.locate_ns += self.media.now_ns().saturating_sub(start);
+                result
+            }
+            Work::Attributes => {
+                let start = self.media.now_ns();
+                let result = self.attributes(*sink, crawler, (path, above), &found, at).await;
                 counters.locate_ns += self.media.now_ns().saturating_sub(start);
                 result
             }

@@ -43,6 +43,7 @@ pub use deleted::Deleted;
 pub use media::{Batch, Media, MediaError, MemoryBatch, MemoryMedia};
 pub use model::{Full, MAX_LINKS, Mark, Outcome, Sink};
 pub use monitor::{Monitor, MonitorCounters};
+pub use nearside_fsview::acl::Acl;
 pub use nearside_fsview::{FileKind, Inode, State, Timestamp, VolumeInfo};
 pub use partitions::Part;
 pub use reply::WireSink;

@@ -87,6 +87,7 @@ pub(crate) fn file_entry<'a>(
         times: [time(inode.atime), time(inode.mtime), time(inode.ctime)],
         birth: inode.crtime.map(time),
         link: link.map(Into::into),
+        attributes: inode.may_have_attributes,
     }
 }
 

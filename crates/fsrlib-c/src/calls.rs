@@ -6,10 +6,11 @@ use std::ops::ControlFlow;
 use std::ptr::NonNull;
 
 use nearside_fsrlib::{
-    Answer, Ask, Credentials, Digest, Error, Failure, FileEntry, Operation, Record, SearchOptions, Session,
-    Target, Transport, describe, errno, own_credentials,
+    Ask, Credentials, Digest, Error, Failure, FileEntry, Operation, Record, Session, Target, Transport,
+    describe, errno, own_credentials,
 };
 
+use crate::open::How;
 use crate::types::*;
 
 /// An open drive.
@@ -78,12 +79,15 @@ pub(crate) unsafe fn bytes<'a>(text: *const c_char) -> Result<&'a [u8], Stop> {
     Ok(unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
-/// Opens a drive: an image (raw, qcow2) or a block device (a drive embedded in this process, read-only), or
-/// `unix:PATH`, the socket of a drive that `nearside attach` serves. `options` may be null. Returns null
-/// where it fails: `nearside_error(NULL)` says why.
+/// Opens a drive, by the names that the command `nearside` takes: an image (raw, qcow2, also as .gz or .zst;
+/// `qcow2:PATH`, `file:PATH`) or a block device (a drive embedded in this process, read-only), `unix:PATH`
+/// (the socket of a drive that `nearside attach` serves), `nvme+tcp://HOST:PORT/NQN/NSID` (over the network),
+/// `vfio-user:PATH` (in another process), `/dev/ngXnY` (through a kernel that is connected to it). `options`
+/// may be null. Returns null where it fails: `nearside_error(NULL)` says why.
 ///
 /// # Safety
-/// `drive` is a terminated string; `options` is null or valid, its `groups` valid for `groups_len` numbers.
+/// `drive` is a terminated string; `options` is null or valid, its `groups` valid for `groups_len` numbers,
+/// its strings null or terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nearside_open(
     drive: *const c_char,
@@ -103,7 +107,8 @@ pub unsafe extern "C" fn nearside_open(
         }
     };
     let opened = match drive {
-        Ok(drive) => crate::open::open(drive, options.map_or(0, |o| o.completion)).map_err(|e| e.to_string()),
+        // SAFETY: the caller's duty.
+        Ok(drive) => unsafe { How::of(options) }.and_then(|how| crate::open::open(drive, how)),
         Err(_) => Err("no drive is named".into()),
     };
     match opened.and_then(|session| Ok((session, credentials?))) {
@@ -187,99 +192,8 @@ fn place<T>(place: *mut T, missing: &'static str) -> Result<NonNull<T>, Stop> {
     NonNull::new(place).ok_or(Stop::Invalid(missing))
 }
 
-fn target(path: &[u8], recursive: bool) -> Target {
-    match recursive {
-        true => Target::Tree { root: path.to_vec(), include: vec![], exclude: vec![], max_depth: u32::MAX },
-        false => Target::Path(path.to_vec()),
-    }
-}
-
-/// Searches the file at `path` for `pattern` (the regex crate's syntax; `flags`:
-/// NEARSIDE_FIXED and so on), in the drive, by one command. Each line goes to `callback`,
-/// which may be null. Returns how many lines were found.
-///
-/// With NEARSIDE_RECURSIVE, files that cannot be read are passed over.
-///
-/// # Safety
-/// `drive` is an open session; `path` and `pattern` are terminated strings;
-/// `callback` may be called with `user`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nearside_grep(
-    drive: *mut nearside,
-    path: *const c_char,
-    pattern: *const c_char,
-    flags: u32,
-    callback: nearside_line_fn,
-    user: *mut c_void,
-) -> i64 {
-    let body = |session: &mut Session<Box<dyn Transport>>| {
-        // SAFETY: the caller's duty.
-        let (path, pattern) = unsafe { (bytes(path)?, bytes(pattern)?) };
-        let has = |bit: u32| flags & bit != 0;
-        let search = SearchOptions {
-            patterns: vec![pattern.to_vec()],
-            fixed: has(NEARSIDE_FIXED),
-            bytes: has(NEARSIDE_NO_UNICODE),
-            ignore_case: has(NEARSIDE_IGNORE_CASE),
-            invert: has(NEARSIDE_INVERT),
-            word: has(NEARSIDE_WORD),
-            line: has(NEARSIDE_LINE),
-            text: has(NEARSIDE_TEXT),
-            answer: if callback.is_some() { Answer::Lines } else { Answer::Count },
-            only_matching_files: true,
-            numbers: callback.is_some(),
-            ..SearchOptions::default()
-        };
-        let recursive = has(NEARSIDE_RECURSIVE);
-        let ask = Ask { target: target(path, recursive), operation: Operation::Search(search), follow: true };
-        let mut found = 0i64;
-        let mut file = path.to_vec();
-        let mut failed = None;
-        // A line longer than a buffer comes in parts.
-        let mut parts: Option<(u64, Vec<u8>)> = None;
-        session.stream(&ask, |record| {
-            match record {
-                Record::File { path, .. } => file = path.into_owned(),
-                Record::Matches(n) => found = found.saturating_add_unsigned(n),
-                Record::BinaryMatches => found += 1,
-                Record::Failed { path, failure } if !recursive => {
-                    failed = Some(Stop::File(path.into_owned(), failure))
-                }
-                Record::Line { number, offset, bytes, context: false, continues } => {
-                    let (offset, bytes) = match parts.take() {
-                        Some((offset, mut whole)) => {
-                            whole.extend_from_slice(&bytes);
-                            (offset, whole.into())
-                        }
-                        None => (offset, bytes),
-                    };
-                    if continues {
-                        parts = Some((offset, bytes.into_owned()));
-                        return ControlFlow::Continue(());
-                    }
-                    found += 1;
-                    let line = nearside_line {
-                        path: file.as_ptr().cast(),
-                        path_len: file.len(),
-                        number,
-                        offset,
-                        bytes: bytes.as_ptr().cast(),
-                        len: bytes.len(),
-                    };
-                    let Some(callback) = callback else { return ControlFlow::Continue(()) };
-                    // SAFETY: the caller's duty; `line` and what it points to live through the call.
-                    if unsafe { callback(user, &line) } != 0 {
-                        return ControlFlow::Break(());
-                    }
-                }
-                _ => {}
-            }
-            ControlFlow::Continue(())
-        })?;
-        failed.map_or(Ok(found), Err)
-    };
-    // SAFETY: the caller's duty.
-    unsafe { call(drive, body) }
+fn target(path: &[u8]) -> Target {
+    Target::Path(path.to_vec())
 }
 
 /// The one record that `want` takes of an operation on a file.
@@ -377,7 +291,9 @@ pub unsafe extern "C" fn nearside_checksum(
     unsafe { call(drive, body) }
 }
 
-fn entry(e: &FileEntry, named: bool) -> nearside_entry {
+/// An entry for C; without its name and where it leads, which do not outlive the answer, unless `named`.
+pub(crate) fn entry(e: &FileEntry, named: bool) -> nearside_entry {
+    let link = e.link.as_deref().filter(|_| named);
     nearside_entry {
         name: if named { e.path.as_ptr().cast() } else { std::ptr::null() },
         name_len: if named { e.path.len() } else { 0 },
@@ -390,6 +306,8 @@ fn entry(e: &FileEntry, named: bool) -> nearside_entry {
         sectors: e.sectors,
         seconds: e.times.map(|t| t.0),
         nanoseconds: e.times.map(|t| t.1),
+        link: link.map_or(std::ptr::null(), |link| link.as_ptr().cast()),
+        link_len: link.map_or(0, <[u8]>::len),
     }
 }
 
@@ -408,7 +326,7 @@ pub unsafe extern "C" fn nearside_stat(
         // SAFETY: the caller's duty.
         let path = unsafe { bytes(path)? };
         let place = place(stat, "no place for the metadata")?;
-        let ask = Ask { target: target(path, false), operation: Operation::Stat, follow: follow != 0 };
+        let ask = Ask { target: target(path), operation: Operation::Stat, follow: follow != 0 };
         let found = single_record(session, &ask, |record| match record {
             Record::Entry(e) => Some(entry(&e, false)),
             _ => None,

@@ -11,9 +11,11 @@
 
 mod calls;
 mod open;
+mod search;
 mod tables;
 mod types;
 
 pub use calls::*;
+pub use search::*;
 pub use tables::*;
 pub use types::*;

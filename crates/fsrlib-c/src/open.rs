@@ -6,30 +6,67 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nearside_clock::TscClock;
-use nearside_driver::Policy;
+use nearside_driver::{Policy, tcp};
 use nearside_embedded::Options;
-use nearside_fsrlib::{Session, SocketTransport, Transport, socket};
+use nearside_embedded::named::{Place, Way};
+use nearside_fsrlib::{Encoding, Session, Transport};
 
-/// Opens an image, a block device, or the socket of an attached drive. `completion`:
-/// 0 polled, 1 interrupt, 2 hybrid.
-pub(crate) fn open(drive: &[u8], completion: u32) -> Result<Session<Box<dyn Transport>>, String> {
-    let transport: Box<dyn Transport> = match drive.strip_prefix(socket::PREFIX.as_bytes()) {
-        Some(path) => {
-            let path = Path::new(OsStr::from_bytes(path));
-            Box::new(SocketTransport::connect(path).map_err(|e| e.to_string())?)
+use crate::calls::{Stop, bytes};
+use crate::types::nearside_options;
+
+/// How a drive is opened.
+pub(crate) struct How {
+    policy: Policy,
+    network: tcp::Options,
+}
+
+impl How {
+    /// As the caller's options say; null: the defaults.
+    ///
+    /// # Safety
+    /// Strings in the options are null or terminated.
+    pub(crate) unsafe fn of(options: Option<&nearside_options>) -> Result<How, String> {
+        let mut how = How { policy: Policy::Polled, network: tcp::Options::default() };
+        let Some(options) = options else { return Ok(how) };
+        how.policy = match options.completion {
+            0 => Policy::Polled,
+            1 => Policy::Interrupt,
+            2 => Policy::Hybrid,
+            other => return Err(format!("completion model {other} is not known")),
+        };
+        let text = |text| {
+            // SAFETY: as this function demands.
+            let text: Result<&[u8], Stop> = unsafe { bytes(text) };
+            text.ok().map(OsStr::from_bytes)
+        };
+        if let Some(name) = text(options.host_nqn) {
+            let name = name.to_str().ok_or("host_nqn: not UTF-8")?;
+            how.network = tcp::Options::for_host(name).map_err(|e| format!("host_nqn {e}"))?;
         }
+        match (text(options.host_key_file), text(options.controller_key_file)) {
+            (Some(own), other) => {
+                how.network = how.network.with_keys_of(Path::new(own), other.map(Path::new))?;
+            }
+            (None, Some(_)) => return Err("controller_key_file needs host_key_file".into()),
+            (None, None) => {}
+        }
+        how.network.header_digest = options.header_digest != 0;
+        how.network.data_digest = options.data_digest != 0;
+        Ok(how)
+    }
+}
+
+/// Opens the drive of a name.
+pub(crate) fn open(drive: &[u8], how: How) -> Result<Session<Box<dyn Transport>>, String> {
+    let name = OsStr::from_bytes(drive);
+    let How { policy, network } = how;
+    let way = Way { policy, network, encoding: Encoding::default(), stop: None };
+    let transport: Box<dyn Transport> = match Place::of(name)?.reach(way)? {
+        Some(transport) => transport,
         None => {
-            let path = Path::new(OsStr::from_bytes(drive));
-            let policy = match completion {
-                0 => Policy::Polled,
-                1 => Policy::Interrupt,
-                2 => Policy::Hybrid,
-                other => return Err(format!("completion model {other} is not known")),
-            };
             let options = Options { policy, ..Options::default() };
-            Box::new(
-                nearside_embedded::image(path, &options).map_err(|e| format!("{}: {e}", path.display()))?,
-            )
+            let drive = nearside_embedded::image(Path::new(name), &options);
+            Box::new(drive.map_err(|e| format!("{}: {e}", name.display()))?)
         }
     };
     Ok(Session::new(transport, Arc::new(TscClock::new())))

@@ -19,6 +19,15 @@ pub const NEARSIDE_RECURSIVE: u32 = 64;
 /// The pattern is over bytes, not characters: Unicode is off.
 pub const NEARSIDE_NO_UNICODE: u32 = 128;
 
+/// What a name may be: a regular file.
+pub const NEARSIDE_REGULAR: u32 = 1;
+/// A directory.
+pub const NEARSIDE_DIRECTORY: u32 = 2;
+/// A symbolic link.
+pub const NEARSIDE_SYMLINK: u32 = 4;
+/// A device, a pipe or a socket.
+pub const NEARSIDE_SPECIAL: u32 = 8;
+
 /// Which checksum: CRC-32C, 4 bytes, big-endian.
 pub const NEARSIDE_CRC32C: u32 = 0;
 /// XXH3, 8 bytes, big-endian.
@@ -82,7 +91,92 @@ pub struct nearside_options {
     pub groups_len: u32,
     /// Supplementary groups; may be null where there are none.
     pub groups: *const u32,
+    /// To a target over the network: this host's NQN, by which it is allowed; null: one that is made of this
+    /// machine and user.
+    pub host_nqn: *const c_char,
+    /// To such a target: a file with this host's key, where it asks for a proof (DH-HMAC-CHAP); may be null.
+    pub host_key_file: *const c_char,
+    /// A file with the subsystem's key, which then has to prove who it is as well; may be null.
+    pub controller_key_file: *const c_char,
+    /// Whether headers on the network are protected by digests.
+    pub header_digest: u32,
+    /// Whether data on the network are.
+    pub data_digest: u32,
 }
+
+/// What is searched for, and where (`nearside_search`). Zeroed but for the paths and the patterns, it means
+/// the defaults.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nearside_query {
+    /// Files, or with NEARSIDE_RECURSIVE directories.
+    pub paths: *const *const c_char,
+    /// How many.
+    pub paths_len: usize,
+    /// What is found is a line that any of them matches.
+    pub patterns: *const *const c_char,
+    /// How many.
+    pub patterns_len: usize,
+    /// With NEARSIDE_RECURSIVE: only files whose names one of these globs matches; null: all.
+    pub include: *const *const c_char,
+    /// How many.
+    pub include_len: usize,
+    /// With NEARSIDE_RECURSIVE: no files, and no directories with all below them, that one of these globs
+    /// matches.
+    pub exclude: *const *const c_char,
+    /// How many.
+    pub exclude_len: usize,
+    /// NEARSIDE_FIXED and so on.
+    pub flags: u32,
+    /// With NEARSIDE_RECURSIVE: the deepest level, 1 being what is in the directory itself; 0: no limit.
+    pub max_depth: u32,
+    /// Lines of context before each that is found.
+    pub before: u32,
+    /// Lines of context behind it.
+    pub after: u32,
+    /// Most lines of each file; 0: all.
+    pub max_count: u64,
+    /// Takes what cannot be searched; may be null.
+    pub failed: nearside_failed_fn,
+}
+
+/// Which names are listed (`nearside_find`). Zeroed, it means all.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nearside_names {
+    /// Only names that one of these globs matches; null: all.
+    pub include: *const *const c_char,
+    /// How many.
+    pub include_len: usize,
+    /// No names, and nothing below them, that one of these globs matches.
+    pub exclude: *const *const c_char,
+    /// How many.
+    pub exclude_len: usize,
+    /// Only these kinds: NEARSIDE_REGULAR and so on, added up; 0: all.
+    pub kinds: u32,
+    /// The deepest level, 1 being what is in the directory itself; 0: no limit.
+    pub max_depth: u32,
+    /// Takes what cannot be listed; may be null.
+    pub failed: nearside_failed_fn,
+}
+
+/// Something that failed while the rest goes on. Valid during the callback only.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nearside_failure {
+    /// Its path; not terminated by a zero byte.
+    pub path: *const c_char,
+    /// The path's length.
+    pub path_len: usize,
+    /// Why, as an `errno`.
+    pub code: c_int,
+    /// Why, in words; terminated.
+    pub words: *const c_char,
+}
+
+/// Takes what failed; anything but 0 ends the call.
+pub type nearside_failed_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void, failure: *const nearside_failure) -> c_int>;
 
 /// A line that was found. Valid during the callback only.
 #[repr(C)]
@@ -100,6 +194,8 @@ pub struct nearside_line {
     pub bytes: *const c_char,
     /// Its length.
     pub len: usize,
+    /// Not 0: it is a line of context, and was not found itself.
+    pub context: c_int,
 }
 
 /// Takes a line; anything but 0 ends the search.
@@ -122,13 +218,12 @@ pub struct nearside_counts {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nearside_entry {
-    /// Its path (`nearside_stat`) or name (`nearside_list`); not terminated by a zero byte; valid during the
+    /// Its name (`nearside_list`) or path (`nearside_find`); not terminated by a zero byte; valid during the
     /// callback only, and null from `nearside_stat`.
     pub name: *const c_char,
     /// The name's length.
     pub name_len: usize,
-    /// Inode number; 0 from `nearside_list` in a directory that may be read but not searched:
-    /// there is only the type in `mode`.
+    /// Inode number; 0 in a directory that may be read but not searched: there is only the type in `mode`.
     pub ino: u64,
     /// Type and permission bits, as `st_mode`.
     pub mode: u32,
@@ -146,6 +241,10 @@ pub struct nearside_entry {
     pub seconds: [i64; 3],
     /// Their nanoseconds.
     pub nanoseconds: [u32; 3],
+    /// Where a symbolic link leads; as `name`, and null of what is none.
+    pub link: *const c_char,
+    /// Its length.
+    pub link_len: usize,
 }
 
 /// Takes an entry; anything but 0 ends the list.

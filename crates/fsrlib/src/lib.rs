@@ -36,7 +36,7 @@ pub use error::Error;
 pub use identity::own_credentials;
 pub use kernel::KernelTransport;
 pub use nearside_driver as driver;
-pub use nearside_fsr::{Deleted, Part, State};
+pub use nearside_fsr::{Acl, Deleted, Part, State};
 pub use nearside_near_data::{
     Answer, BlockRange, Counters, Credentials, Cursor, Digest, EXTENT_INLINE, EXTENT_ZEROS, Element, Failure,
     FileEntry, GatherOptions, MAX_COLUMNS, MAX_GROUPS, MAX_NEAREST, MAX_PATH, Measure, NearestOptions,

@@ -17,6 +17,7 @@
 use std::ops::{Deref, Range};
 
 pub mod acl;
+mod attribute;
 pub mod ext;
 pub mod f2fs;
 pub mod lvm;
@@ -29,6 +30,7 @@ pub mod raid;
 mod recovery;
 mod shared;
 
+pub use attribute::Attribute;
 pub use model::*;
 pub use recovery::{Recovery, State};
 
@@ -327,5 +329,35 @@ impl Volume {
     /// [`Error::Unsupported`] for a feature that is not understood.
     pub async fn acl<S: Source>(&self, source: &S, inode: &Inode) -> Result<Option<acl::Acl>, Error> {
         either!(self, v, source => v.acl(source, inode).await)
+    }
+
+    /// The extended attributes that the kernel would show of an inode to root, in the volume's order.
+    ///
+    /// # Errors
+    /// As [`Volume::acl`].
+    pub async fn attributes<S: Source>(&self, source: &S, inode: &Inode) -> Result<Vec<Attribute>, Error> {
+        if !inode.may_have_attributes {
+            return Ok(Vec::new());
+        }
+        either!(self, v, source => v.attributes(source, inode).await)
+    }
+
+    /// The value of one of the inode's attributes: at most 64 KiB, since system calls take no more.
+    ///
+    /// # Errors
+    /// As [`Volume::acl`], for a value that lies in an inode of its own.
+    pub async fn attribute_value<S: Source>(
+        &self,
+        source: &S,
+        inode: &Inode,
+        attribute: &Attribute,
+    ) -> Result<Vec<u8>, Error> {
+        match (&attribute.value, self) {
+            (attribute::Value::Here(value), _) => Ok(value.clone()),
+            (attribute::Value::Inode(number), Volume::Ext(v)) => {
+                v.value_of_inode(&v.recovered(source), inode, *number, attribute.len).await
+            }
+            (attribute::Value::Inode(_), Volume::F2fs(_)) => Err(Error::WrongKind),
+        }
     }
 }

@@ -96,6 +96,8 @@ pub struct Inode {
     pub generation: u32,
     /// Whether it carries an access ACL or may (a hint that saves a read: `false` means none for certain).
     pub may_have_acl: bool,
+    /// Whether it carries extended attributes, ACLs among them, or may (a hint as the one before).
+    pub may_have_attributes: bool,
     /// Whether the content has a verity tree, which this view does not verify.
     pub verity: bool,
     /// The rest, which only the volume's own code reads.

@@ -5,6 +5,7 @@ mod f2fs_support;
 
 use f2fs_support::*;
 use nearside_conformance::drive;
+use nearside_fsview::acl::Acl;
 use nearside_fsview::{Error, FileKind, Recovery, RunPlace, State, Volume};
 
 /// Opens a fixture and compares its tree with a manifest, and whole drives with the tree; `but` are paths
@@ -109,6 +110,40 @@ fn access_lists_are_hinted_at_before_they_are_read() {
     let volume = now(Volume::open(&image)).unwrap();
     for (path, has) in [("/acl/small", true), ("/acl/long", true), ("/size-57", false), ("/inline", false)] {
         assert_eq!(resolve(&volume, &image, path).unwrap().unwrap().may_have_acl, has, "{path}");
+    }
+}
+
+/// Those that the guest's program has set (scripts/guest/scenarios.py): in the inode, in a node, over both.
+#[test]
+fn attributes_are_what_the_kernel_was_given() {
+    for fixture in ["plain", "extra"] {
+        let image = Memory::new(decompressed(&format!("f2fs/{fixture}.img.zst")));
+        let volume = now(Volume::open(&image)).unwrap();
+        let of = |path: &str| {
+            let inode = resolve(&volume, &image, path).unwrap().unwrap();
+            let mut all: Vec<(String, Vec<u8>)> = now(volume.attributes(&image, &inode))
+                .unwrap()
+                .iter()
+                .map(|one| {
+                    let value = now(volume.attribute_value(&image, &inode, one)).unwrap();
+                    assert_eq!(value.len(), one.len as usize);
+                    (String::from_utf8(one.name.clone()).unwrap(), value)
+                })
+                .collect();
+            all.sort();
+            let list = all.iter().position(|(name, _)| name == "system.posix_acl_access");
+            (list.map(|at| Acl::of_attribute(&all.remove(at).1).unwrap().text()), all)
+        };
+        let list = "user::rw-,user:1001:r--,user:70000:rwx,group::r--,group:2000:r-x,mask::rwx,other::---";
+        let user = |name: &str, byte: u8, len: usize| (format!("user.{name}"), vec![byte; len]);
+        assert_eq!(of("/acl/small"), (Some(list.into()), vec![]), "{fixture}");
+        let four = (0..4).map(|n| user(&format!("attribute-{n}"), b'A' + n, 60)).collect();
+        assert_eq!(of("/acl/behind-attributes"), (Some(list.into()), four), "{fixture}");
+        assert_eq!(of("/acl/attributes-only"), (None, vec![user("one", b'x', 1000)]), "{fixture}");
+        assert_eq!(of("/acl/directory"), (Some(list.into()), vec![user("filler", b'y', 600)]), "{fixture}");
+        assert_eq!(of("/acl/directory/below"), (None, vec![]), "{fixture}");
+        let (long, rest) = of("/acl/long");
+        assert!(long.is_some_and(|text| text.contains("user:3059:-wx,")) && rest.is_empty(), "{fixture}");
     }
 }
 

@@ -9,7 +9,7 @@ use ext_images::recovered::line;
 use ext_images::{ACLS, Mount, VARIANTS, Variant, crowd, make, plant, plant_as_root, run};
 use nearside_conformance::view::{Image, Tree, block_on, differences, read, read_host, resolve};
 use nearside_conformance::{drive, needs};
-use nearside_fsview::{State, Volume};
+use nearside_fsview::{Attribute, State, Volume};
 
 const TOOLS: &[&str] = &[
     "mke2fs",
@@ -21,6 +21,7 @@ const TOOLS: &[&str] = &[
     "setfacl",
     "getfacl",
     "setfattr",
+    "getfattr",
     "fallocate",
 ];
 
@@ -50,6 +51,7 @@ fn compare(name: &str, image: &Path, mount: &Path) -> Tree {
     let found = differences(&view, &host, &|_| {});
     assert!(found.is_empty(), "{name}:\n{}", found.join("\n"));
     compare_acls(name, &volume, &source, mounted.path());
+    compare_attributes(name, &volume, &source, mounted.path());
     mounted.end().unwrap();
     view
 }
@@ -77,6 +79,41 @@ fn compare_acls(name: &str, volume: &Volume, source: &Image, root: &Path) {
     }
     let plain = resolve(volume, source, b"sizes/1024").unwrap().unwrap();
     assert_eq!(block_on(volume.acl(source, &plain)), Ok(None));
+}
+
+/// All extended attributes, ACLs among them, by getfattr's word.
+fn compare_attributes(name: &str, volume: &Volume, source: &Image, root: &Path) {
+    if !root.join("lists").exists() {
+        return;
+    }
+    let said =
+        run("getfattr", &["-RPhd", "-m", "-", "-e", "hex", root.to_str().unwrap(), "--absolute-names"]);
+    let said = String::from_utf8(said.unwrap()).unwrap();
+    let mut seen = 0;
+    for file in said.split("\n\n").filter(|file| !file.is_empty()) {
+        let (path, host) = file.split_once('\n').unwrap();
+        let path = path.strip_prefix("# file: ").unwrap().strip_prefix(root.to_str().unwrap()).unwrap();
+        let path = path.trim_start_matches('/');
+        let inode = resolve(volume, source, path.as_bytes()).unwrap().unwrap();
+        let line = |one: &Attribute| {
+            let value = block_on(volume.attribute_value(source, &inode, one)).unwrap();
+            assert_eq!(value.len(), one.len as usize, "{name}: {path}");
+            let value: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+            let key = String::from_utf8(one.name.clone()).unwrap();
+            if value.is_empty() { key } else { format!("{key}=0x{value}") }
+        };
+        let all = block_on(volume.attributes(source, &inode)).unwrap();
+        let mut view: Vec<String> = all.iter().map(line).collect();
+        let mut host: Vec<&str> = host.lines().map(|line| line.trim_end_matches("=0x")).collect();
+        host.sort();
+        view.sort();
+        assert_eq!(view, host, "{name}: {path}");
+        seen += view.len();
+    }
+    assert!(seen >= 12, "{name}: {seen} attributes");
+    if name == "ext4-ea_inode" {
+        assert!(said.contains("user.40000="), "{name}: no value in an inode of its own");
+    }
 }
 
 #[test]

@@ -179,6 +179,7 @@ fn compose(bytes: &[u8]) -> Option<Request> {
             7 => Operation::Stat,
             8 => Operation::Map,
             9 => Operation::Names,
+            12 => Operation::Attributes,
             n => on_table(n == 10, operation / operations, flags, [next(), next()]),
         },
         follow: flags & 2 == 0,
@@ -270,6 +271,7 @@ pub fn operations() -> Vec<Operation> {
             count: 3,
             query: vec![1.0],
         }),
+        Operation::Attributes,
     ]
 }
 

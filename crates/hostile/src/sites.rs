@@ -167,6 +167,9 @@ impl Finder<'_> {
             self.add(kind, ino, at, len);
         }
         let _ = now(volume.acl(&self.source, &inode));
+        for attribute in now(volume.attributes(&self.source, &inode)).unwrap_or_default() {
+            let _ = now(volume.attribute_value(&self.source, &inode, &attribute));
+        }
         self.sort(ino, SiteKind::Attributes, inode_at);
         if inode.kind == FileKind::Symlink {
             let _ = now(volume.read_link(&self.source, &inode));

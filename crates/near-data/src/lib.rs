@@ -346,6 +346,17 @@ pub enum Record<'a> {
         /// The inner product, or the distance's square.
         score: f32,
     },
+    /// An extended attribute, or a part of one.
+    Attribute {
+        /// Its name, with the namespace: `user.comment`.
+        name: Cow<'a, [u8]>,
+        /// Bytes of its value.
+        len: u64,
+        /// Where in it `value` begins.
+        offset: u64,
+        /// All of it, or as much as had room. ACLs are as system calls have them.
+        value: Cow<'a, [u8]>,
+    },
 }
 
 /// Metadata, as `stat` shows it.
@@ -375,6 +386,8 @@ pub struct FileEntry<'a> {
     pub birth: Option<(i64, u32)>,
     /// Target of a symbolic link.
     pub link: Option<Cow<'a, [u8]>>,
+    /// Whether it has extended attributes, or may.
+    pub attributes: bool,
 }
 
 impl<'a> FileEntry<'a> {
@@ -394,6 +407,7 @@ impl<'a> FileEntry<'a> {
             times: [(0, 0); 3],
             birth: None,
             link: None,
+            attributes: false,
         }
     }
 
@@ -474,6 +488,9 @@ impl Record<'_> {
             Record::Answered(failure) => Record::Answered(failure),
             Record::Row { number, values } => Record::Row { number, values: owned(values) },
             Record::Near { row, score } => Record::Near { row, score },
+            Record::Attribute { name, len, offset, value } => {
+                Record::Attribute { name: owned(name), len, offset, value: owned(value) }
+            }
         }
     }
 }
@@ -489,9 +506,23 @@ impl Reply<'_> {
 impl FileEntry<'_> {
     /// The entry with a path and a link of its own.
     pub fn into_owned<'b>(self) -> FileEntry<'b> {
-        let FileEntry { path, link, ino, mode, links, uid, gid, size, sectors, rdev, times, birth } = self;
+        let FileEntry {
+            path,
+            link,
+            ino,
+            mode,
+            links,
+            uid,
+            gid,
+            size,
+            sectors,
+            rdev,
+            times,
+            birth,
+            attributes,
+        } = self;
         let (path, link) = (owned(path), link.map(owned));
-        FileEntry { path, link, ino, mode, links, uid, gid, size, sectors, rdev, times, birth }
+        FileEntry { path, link, ino, mode, links, uid, gid, size, sectors, rdev, times, birth, attributes }
     }
 }
 

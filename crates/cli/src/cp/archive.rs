@@ -1,5 +1,6 @@
 //! Copies as a tar archive: ustar headers, and in pax records what has no room there: long names, parts of
-//! seconds, holes (as GNU tar's sparse format 1.0 has them).
+//! seconds, holes (as GNU tar's sparse format 1.0 has them), extended attributes and ACLs (as star, GNU
+//! tar and libarchive have them).
 //!
 //! Owners are numbers, with names beside them where these are asked for: whoever unpacks the archive as root
 //! then goes by names, where the machine knows them.
@@ -11,6 +12,9 @@ use std::path::{Path, PathBuf};
 
 use tar::{Builder, EntryType, Header};
 
+use nearside_fsrlib::Acl;
+
+use super::attributes::Attribute;
 use super::{Destination, Done, Item, Range, Trouble, words};
 use crate::failure::{Failure, complain_about};
 use crate::format;
@@ -45,6 +49,35 @@ fn seconds((seconds, nanoseconds): (i64, u32)) -> String {
     let all = i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
     let (sign, all) = (if all < 0 { "-" } else { "" }, all.unsigned_abs());
     format!("{sign}{}.{:09}", all / 1_000_000_000, all % 1_000_000_000)
+}
+
+/// A pax record's keyword and value for an extended attribute; an ACL is a text. `None`: it is none.
+fn record(attribute: &Attribute) -> Option<(Vec<u8>, Vec<u8>)> {
+    if attribute.is_acl() {
+        let which = if attribute.is_default_acl() { "default" } else { "access" };
+        let text = Acl::of_attribute(&attribute.value)?.text();
+        return Some((format!("SCHILY.acl.{which}").into_bytes(), text.into_bytes()));
+    }
+    let mut keyword = b"SCHILY.xattr.".to_vec();
+    for byte in &attribute.name {
+        // As GNU tar has what a keyword may not hold.
+        match byte {
+            b'=' | b'%' => keyword.extend_from_slice(format!("%{byte:02X}").as_bytes()),
+            byte => keyword.push(*byte),
+        }
+    }
+    Some((keyword, attribute.value.clone()))
+}
+
+/// A pax record: its whole length, with that number's own digits, the keyword and the value.
+fn put_record(out: &mut Vec<u8>, keyword: &[u8], value: &[u8]) {
+    let rest = keyword.len() + value.len() + 3;
+    let mut len = rest;
+    while rest + len.to_string().len() != len {
+        len = rest + len.to_string().len();
+    }
+    out.extend_from_slice(format!("{len} ").as_bytes());
+    out.extend_from_slice(&[keyword, b"=", value, b"\n"].concat());
 }
 
 /// Puts what fits of a text into a field of a header.
@@ -97,15 +130,16 @@ impl Archive {
         if kind == EntryType::Directory {
             path.push(b'/');
         }
-        let mut records: Vec<(&str, Vec<u8>)> = Vec::new();
+        let mut records = Vec::new();
+        let mut add = |key: &str, value: &[u8]| put_record(&mut records, key.as_bytes(), value);
         if path.len() > NAME {
-            records.push(("path", path.clone()));
+            add("path", &path);
         }
         if link.len() > NAME {
-            records.push(("linkpath", link.to_vec()));
+            add("linkpath", link);
         }
         for (key, time) in [("mtime", entry.times[1]), ("atime", entry.times[0])] {
-            records.push((key, seconds(time).into_bytes()));
+            add(key, seconds(time).as_bytes());
         }
         for (key, value, most) in [
             ("uid", entry.uid.into(), 0o7_777_777),
@@ -113,20 +147,23 @@ impl Archive {
             ("size", len, 0o77_777_777_777),
         ] {
             if value > most {
-                records.push((key, value.to_string().into_bytes()));
+                add(key, value.to_string().as_bytes());
             }
         }
         if let Some(size) = sparse {
-            records.push(("GNU.sparse.major", b"1".to_vec()));
-            records.push(("GNU.sparse.minor", b"0".to_vec()));
-            records.push(("GNU.sparse.name", path.clone()));
-            records.push(("GNU.sparse.realsize", size.to_string().into_bytes()));
+            add("GNU.sparse.major", b"1");
+            add("GNU.sparse.minor", b"0");
+            add("GNU.sparse.name", &path);
+            add("GNU.sparse.realsize", size.to_string().as_bytes());
         }
         let [user, group] = self.users.names(entry.uid, entry.gid).map(|name| name.unwrap_or_default());
         for (key, name) in [("uname", user), ("gname", group)] {
             if name.len() > OWNER || !name.is_ascii() {
-                records.push((key, name.into()));
+                add(key, name.as_bytes());
             }
+        }
+        for (key, value) in item.attributes.iter().filter_map(record) {
+            put_record(&mut records, &key, &value);
         }
         let mut header = Header::new_ustar();
         header.set_entry_type(kind);
@@ -147,11 +184,18 @@ impl Archive {
             self.done(set)?;
         }
         header.set_cksum();
-        let written = self
-            .builder
-            .append_pax_extensions(records.iter().map(|(key, value)| (*key, &value[..])))
-            .and_then(|()| self.builder.get_mut().write_all(header.as_bytes()));
+        let written =
+            self.extend(&records).and_then(|()| self.builder.get_mut().write_all(header.as_bytes()));
         self.done(written)
+    }
+
+    /// The records of the header that follows.
+    fn extend(&mut self, records: &[u8]) -> io::Result<()> {
+        let mut header = Header::new_ustar();
+        header.set_entry_type(EntryType::XHeader);
+        header.set_size(records.len() as u64);
+        header.set_cksum();
+        self.builder.append(&header, records)
     }
 
     fn zeros(&mut self, mut n: u64) -> Done {
@@ -166,6 +210,10 @@ impl Archive {
 }
 
 impl Destination for Archive {
+    fn ends_directories(&self) -> bool {
+        false
+    }
+
     fn shown(&self, item: &Item) -> Vec<u8> {
         item.to.clone()
     }
@@ -248,6 +296,16 @@ mod tests {
             ("/a/..", ""),
         ] {
             assert_eq!(member(path.as_bytes()), name.as_bytes(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_record_counts_its_own_length() {
+        for (len, whole) in [(0, 5), (4, 9), (5, 11), (93, 99), (94, 101), (992, 999), (993, 1001)] {
+            let mut out = Vec::new();
+            put_record(&mut out, b"k", &vec![b'v'; len]);
+            assert_eq!(out.len(), whole, "{len}");
+            assert!(out.starts_with(format!("{whole} k=").as_bytes()), "{len}");
         }
     }
 

@@ -18,7 +18,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::{Destination, Done, How, Item, Range, Trouble};
+use super::attributes::Copied;
+use super::{Destination, Done, How, Item, Range, Trouble, words};
 use crate::failure::Failure;
 use crate::format;
 use crate::mounted::join;
@@ -89,6 +90,12 @@ fn own(
         }
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// Gives the item's ACLs, after its mode, which is a part of them.
+fn give_acls(copied: &Copied<'_>, item: &Item) -> Done {
+    let why = |errno: Errno| Trouble::Item(format!("Its ACL is not copied: {}", words(&errno.into())));
+    copied.give_acls(&item.attributes).map_err(why)
 }
 
 /// Whether it is a regular file of several names.
@@ -176,6 +183,11 @@ impl Folder {
 }
 
 impl Destination for Folder {
+    fn ends_directories(&self) -> bool {
+        // Its default ACL would be that of all that is made in it.
+        true
+    }
+
     fn shown(&self, item: &Item) -> Vec<u8> {
         if item.to.is_empty() { self.shown.clone() } else { join(&self.shown, &item.to) }
     }
@@ -221,7 +233,10 @@ impl Destination for Folder {
         let folder = self.folder(&item.to)?;
         if self.how.preserve {
             let bits = own(item, |user, group| chownat(&folder, ".", user, group, AtFlags::empty()))?;
+            let copied = Copied::Named(&folder, b".");
+            copied.give(&item.attributes);
             chmodat(&folder, ".", bits, AtFlags::empty())?;
+            give_acls(&copied, item)?;
             utimensat(&folder, ".", &times(item), AtFlags::empty())?;
         } else if made && item.entry.mode & 0o700 != 0o700 {
             // What was lent to its owner, to fill it.
@@ -252,6 +267,7 @@ impl Destination for Folder {
             if self.how.preserve {
                 let flags = AtFlags::SYMLINK_NOFOLLOW;
                 own(item, |user, group| chownat(&folder, name, user, group, flags))?;
+                Copied::Named(&folder, name).give(&item.attributes);
                 utimensat(&folder, name, &times(item), flags)?;
             }
             return Ok(());
@@ -270,7 +286,10 @@ impl Destination for Folder {
         // It was made here, and is no link.
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         let bits = own(item, |user, group| chownat(&folder, name, user, group, flags))?;
+        let copied = Copied::Named(&folder, name);
+        copied.give(&item.attributes);
         chmodat(&folder, name, bits, AtFlags::empty())?;
+        give_acls(&copied, item)?;
         utimensat(&folder, name, &times(item), flags)?;
         Ok(())
     }
@@ -300,7 +319,11 @@ impl Destination for Folder {
         file.set_len(item.entry.size)?;
         if self.how.preserve {
             let bits = own(item, |user, group| fchown(&file, user, group))?;
+            let copied = Copied::Open(&file);
+            // Where the mode would forbid it, it is too late afterwards; a new owner takes capabilities away.
+            copied.give(&item.attributes);
             fchmod(&file, bits)?;
+            give_acls(&copied, item)?;
             futimens(&file, &times(item))?;
         }
         Ok(())

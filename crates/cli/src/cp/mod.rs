@@ -22,10 +22,12 @@ use crate::out::Out;
 use crate::users::{NamesArgs, Users};
 
 mod archive;
+mod attributes;
 mod folder;
 mod walk;
 
 use archive::Archive;
+use attributes::{Attribute, Which};
 use folder::Folder;
 use walk::Copy;
 
@@ -38,7 +40,8 @@ Examples:
   nearside cp -d disk.img --tar home.tar --names /home    # owners by the volume's own names, and by numbers
 
 Exit status: 0 all is copied, 1 something is not, 2 the drive failed. Below DEST no symbolic link is followed: one that is in a
-file's place is an error. Extended attributes and ACLs are not copied.";
+file's place is an error. -p keeps ACLs with modes, -a other extended attributes too, as far as the caller may set them and the
+destination keeps them; an archive has both (tar --xattrs --acls unpacks them).";
 
 /// Copy files and trees to this host, or into a tar archive
 #[derive(Args)]
@@ -55,10 +58,10 @@ pub struct CpArgs {
     /// Directories with all that is in them; symbolic links are copied as links
     #[arg(short = 'r', long, short_alias = 'R')]
     recursive: bool,
-    /// -r, -p, hard links as hard links, and pipes, sockets and (as root) devices
+    /// -r, -p, extended attributes, hard links as hard links, and pipes, sockets and (as root) devices
     #[arg(short = 'a', long)]
     archive: bool,
-    /// Keep mode, times and, as root, owner and group
+    /// Keep mode, ACLs, times and, as root, owner and group
     #[arg(short = 'p', long)]
     preserve: bool,
     /// Copy a symbolic link that is named as a link
@@ -76,7 +79,8 @@ pub struct CpArgs {
     /// Say what is copied
     #[arg(short = 'v', long)]
     verbose: bool,
-    /// Write a tar archive (pax) with owners, times and links; - is standard output
+    /// Write a tar archive (pax) with owners, times, links, extended attributes and ACLs; - is standard
+    /// output
     #[arg(long, value_name = "FILE", conflicts_with = "no_clobber")]
     tar: Option<PathBuf>,
     #[command(flatten)]
@@ -93,6 +97,14 @@ pub struct Item {
     pub to: Vec<u8>,
     /// What the volume says of it.
     pub entry: FileEntry<'static>,
+    /// Those of its extended attributes that are copied, where it is about to be.
+    pub attributes: Vec<Attribute>,
+}
+
+impl Item {
+    fn new(from: Vec<u8>, to: Vec<u8>, entry: FileEntry<'static>) -> Item {
+        Item { from, to, entry, attributes: Vec::new() }
+    }
 }
 
 /// Bytes of a file.
@@ -135,6 +147,8 @@ fn words(error: &io::Error) -> String {
 pub trait Destination {
     /// How messages name an item.
     fn shown(&self, item: &Item) -> Vec<u8>;
+    /// Whether a directory gets its attributes when all that is in it has come; else when it is made.
+    fn ends_directories(&self) -> bool;
     /// Whether it is to be copied, as far as what is there already has a say.
     fn wants(&mut self, item: &Item) -> Result<bool, Trouble>;
     /// A directory.
@@ -162,6 +176,8 @@ pub struct How {
     pub recursive: bool,
     /// Mode, times, owners.
     pub preserve: bool,
+    /// Extended attributes.
+    pub attributes: Which,
     /// Hard links, devices, pipes and sockets.
     pub all: bool,
     /// What is there stays.
@@ -199,6 +215,11 @@ pub fn run(mut args: CpArgs) -> Outcome {
     let how = How {
         recursive,
         preserve: args.preserve || args.archive,
+        attributes: match (all, args.preserve) {
+            (true, _) => Which::All,
+            (false, true) => Which::Acls,
+            (false, false) => Which::None,
+        },
         all,
         no_clobber: args.no_clobber,
         follow: !(recursive || args.no_dereference),
@@ -266,7 +287,7 @@ fn into_archive(
     };
     for (from, entry) in found {
         let to = archive::member(&from);
-        copy.source(&mut archive, Item { from, to, entry })?;
+        copy.source(&mut archive, Item::new(from, to, entry))?;
     }
     archive.finish().map(Ok)
 }
@@ -288,7 +309,7 @@ fn into_folder(
     };
     for (from, entry) in found {
         let to = name.clone().unwrap_or_else(|| base(&from).to_vec());
-        copy.source(&mut folder, Item { from, to, entry })?;
+        copy.source(&mut folder, Item::new(from, to, entry))?;
     }
     folder.finish().map(Ok)
 }

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nearside_fsrlib::{Ask, EXTENT_ZEROS, Failure as Refusal, Operation, Record, Target};
 use serde_json::{Value, json};
 
+use super::attributes::{self, Taking, Which};
 use super::{Destination, Done, How, Item, Range, Trouble};
 use crate::drive::Drive;
 use crate::failure::{Failure, complain_about, complain_of};
@@ -175,7 +176,10 @@ impl Copy {
         while let Some(step) = steps.pop() {
             match step {
                 Step::Enter(item) => self.enter(to, item, &mut steps)?,
-                Step::Leave(item) => {
+                Step::Leave(mut item) => {
+                    if to.ends_directories() {
+                        self.attributes(vec![&mut item])?;
+                    }
                     let left = to.leave(&item);
                     self.writing.came(to, &item, left)?;
                 }
@@ -184,12 +188,21 @@ impl Copy {
         Ok(())
     }
 
-    fn enter(&mut self, to: &mut dyn Destination, item: Item, steps: &mut Vec<Step>) -> Result<(), Failure> {
+    fn enter(
+        &mut self,
+        to: &mut dyn Destination,
+        mut item: Item,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Failure> {
         if !self.entered.insert(item.entry.ino) {
             self.failed(&item.from, "A directory that has another name");
             return Ok(());
         }
+        if !to.ends_directories() {
+            self.attributes(vec![&mut item])?;
+        }
         let entered = to.directory(&item);
+        item.attributes = Vec::new();
         if !self.writing.came(to, &item, entered)? {
             return Ok(());
         }
@@ -246,13 +259,13 @@ impl Copy {
                 self.failed(&from, "A name that the directory has twice");
                 continue;
             }
-            items.push(Item { from, to, entry });
+            items.push(Item::new(from, to, entry));
         }
         Ok(items)
     }
 
     /// What is no directory: done, or put down to be done.
-    fn plan(&mut self, to: &mut dyn Destination, item: Item, plan: &mut Plan) -> Result<(), Failure> {
+    fn plan(&mut self, to: &mut dyn Destination, mut item: Item, plan: &mut Plan) -> Result<(), Failure> {
         if self.how.several && !self.taken.insert(item.to.clone()) {
             self.failed(&item.from, "Another source has taken its place");
             return Ok(());
@@ -277,14 +290,15 @@ impl Copy {
                 let ranges = self.ranges(&item)?;
                 plan.files.push(File { item, ranges });
             }
-            'l' => self.special(to, &item)?,
-            _ if self.how.all => self.special(to, &item)?,
+            'l' => self.special(to, &mut item)?,
+            _ if self.how.all => self.special(to, &mut item)?,
             _ => self.failed(&item.from, "Not a regular file (-a copies it)"),
         }
         Ok(())
     }
 
-    fn special(&mut self, to: &mut dyn Destination, item: &Item) -> Result<(), Failure> {
+    fn special(&mut self, to: &mut dyn Destination, item: &mut Item) -> Result<(), Failure> {
+        self.attributes(vec![&mut *item])?;
         let made = to.special(item);
         if self.writing.came(to, item, made)? {
             match item.entry.link {
@@ -333,23 +347,61 @@ impl Copy {
         Ok(ranges)
     }
 
-    fn files(&mut self, to: &mut dyn Destination, plan: Plan) -> Result<(), Failure> {
-        let Plan { files, links } = plan;
-        self.writing.at = 0;
-        let mut small = Vec::new();
-        for (nth, file) in files.iter().enumerate() {
-            for range in &file.ranges {
-                if range.len > SMALL || small.len() == TOGETHER {
-                    self.small(to, &files, &mut small)?;
+    /// Asks for the extended attributes of some items, where they may have any that are copied; how many
+    /// bytes came. Whose are not to be had is copied without.
+    fn attributes(&mut self, mut items: Vec<&mut Item>) -> Result<usize, Failure> {
+        items.retain(|item| self.how.attributes != Which::None && item.entry.attributes);
+        if items.is_empty() {
+            return Ok(0);
+        }
+        let ask = |item: &&mut Item| Ask {
+            target: Target::Path(item.from.clone()),
+            operation: Operation::Attributes,
+            follow: self.how.follow,
+        };
+        let asks: Vec<Ask> = items.iter().map(ask).collect();
+        let mut taking: Vec<Taking> = items.iter().map(|_| Taking::default()).collect();
+        self.drive.ask_each(&asks, |place, answer| {
+            taking[place].take(answer);
+            Ok(())
+        })?;
+        let mut bytes = 0usize;
+        for (item, taken) in items.into_iter().zip(taking) {
+            match taken.finish(self.how.attributes) {
+                Ok((all, len)) => {
+                    item.attributes = all;
+                    bytes = bytes.saturating_add(len);
                 }
-                match range.len > SMALL {
-                    true => self.large(to, &files, nth, *range)?,
-                    false => small.push((nth, *range)),
-                }
+                Err(why) => self.failed(&item.from, &why),
             }
         }
-        self.small(to, &files, &mut small)?;
-        self.writing.turn_to(to, &files, files.len())?;
+        Ok(bytes)
+    }
+
+    /// How many of the files are copied next: those whose attributes take little memory together.
+    fn group(&mut self, files: &mut [File]) -> Result<usize, Failure> {
+        let (mut group, mut bytes) = (0, 0usize);
+        for some in files.chunks_mut(attributes::TOGETHER) {
+            group += some.len();
+            bytes =
+                bytes.saturating_add(self.attributes(some.iter_mut().map(|file| &mut file.item).collect())?);
+            if bytes > attributes::KEPT {
+                break;
+            }
+        }
+        Ok(group)
+    }
+
+    fn files(&mut self, to: &mut dyn Destination, plan: Plan) -> Result<(), Failure> {
+        let Plan { mut files, links } = plan;
+        let mut rest = &mut files[..];
+        while !rest.is_empty() {
+            let group = self.group(rest)?;
+            let (group, after) = std::mem::take(&mut rest).split_at_mut(group);
+            self.contents(to, group)?;
+            group.iter_mut().for_each(|file| file.item.attributes = Vec::new());
+            rest = after;
+        }
         for item in links {
             match self.writing.links.get(&item.entry.ino).cloned().flatten() {
                 Some(first) => {
@@ -363,6 +415,24 @@ impl Copy {
             }
         }
         Ok(())
+    }
+
+    fn contents(&mut self, to: &mut dyn Destination, files: &[File]) -> Result<(), Failure> {
+        self.writing.at = 0;
+        let mut small = Vec::new();
+        for (nth, file) in files.iter().enumerate() {
+            for range in &file.ranges {
+                if range.len > SMALL || small.len() == TOGETHER {
+                    self.small(to, files, &mut small)?;
+                }
+                match range.len > SMALL {
+                    true => self.large(to, files, nth, *range)?,
+                    false => small.push((nth, *range)),
+                }
+            }
+        }
+        self.small(to, files, &mut small)?;
+        self.writing.turn_to(to, files, files.len())
     }
 
     fn read(&self, file: &File, range: Range) -> Ask {

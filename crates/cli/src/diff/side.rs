@@ -57,6 +57,7 @@ fn entry(path: Vec<u8>, known: &Metadata, link: Option<PathBuf>) -> FileEntry<'s
         ],
         birth: None,
         link: link.map(|link| link.into_os_string().into_vec().into()),
+        attributes: false,
     }
 }
 

@@ -170,6 +170,11 @@ impl Expression {
         })
     }
 
+    /// Whether it is asked what file system it is.
+    pub fn needs_file_system(&self) -> bool {
+        self.what.any(&|test| matches!(test, Test::Act(Action::Printf(format)) if format.needs_file_system()))
+    }
+
     /// Whether names of users or groups are asked for.
     pub fn needs_names(&self) -> bool {
         self.what.any(&|test| match test {

@@ -57,7 +57,7 @@ Tests:
   -true, -false
   -maxdepth N, -mindepth N      levels below the paths; -depth directories after what they hold; -xdev, -mount always hold
 Operators, the strongest first: ( TESTS ), ! TEST or -not TEST, TEST [-a] TEST, TEST -o TEST, TEST , TEST.
-Actions: -print (what is done without one), -print0, -printf FORMAT (but %D %F %S %Y), -ls, -prune, -quit, and -exec PROGRAM ... ; or {} +,
+Actions: -print (what is done without one), -print0, -printf FORMAT (but %D %Y %Z), -ls, -prune, -quit, and -exec PROGRAM ... ; or {} +,
 which runs a program of this host with paths of the volume: one that asks the drive again.
 --deleted lists what no directory names any more, in place of trees: of ext volumes, for root (--as 0:0), as debugfs's lsdel and ils do,
 by reads of all inode tables. A line has inode, mode, user, group, size, and when it was deleted, or the word orphan: it was open
@@ -94,6 +94,8 @@ pub struct Visit<'a> {
     top: usize,
     users: &'a Users,
     times: &'a Times,
+    /// What the volume is, where that is asked for.
+    file_system: &'a str,
     /// Nanoseconds since 1970.
     now: i128,
 }
@@ -349,6 +351,10 @@ pub fn run(mut args: FindArgs) -> Outcome {
         false => Users::of(&args.names, &mut drive)?,
     };
     look_up(&mut expression, &users, &mut drive)?;
+    let file_system = match expression.needs_file_system() {
+        true => drive.volume()?.map(|(kind, _)| kind).unwrap_or_default(),
+        false => String::new(),
+    };
     let mut commands = std::mem::take(&mut expression.commands);
     if args.deleted && !commands.is_empty() {
         return Err(Failure::Message(
@@ -369,7 +375,8 @@ pub fn run(mut args: FindArgs) -> Outcome {
         };
         let operation = if names { Operation::Names } else { Operation::List };
         let ask = Ask { target, operation, follow: false };
-        let visit = Visit { root, top: levels(root), users: &users, times: &times, now };
+        let visit =
+            Visit { root, top: levels(root), users: &users, times: &times, file_system: &file_system, now };
         let mut walk = Walk {
             expression: &expression,
             commands: &mut commands,

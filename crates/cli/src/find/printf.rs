@@ -82,7 +82,12 @@ impl Format {
 
     /// Whether it asks for more than a name and a type.
     pub fn needs_attributes(&self) -> bool {
-        self.has(|letter| !b"pfhPHdy".contains(&letter))
+        self.has(|letter| !b"pfhPHdyF".contains(&letter))
+    }
+
+    /// Whether it asks what file system it is.
+    pub fn needs_file_system(&self) -> bool {
+        self.has(|letter| letter == b'F')
     }
 
     /// Whether it asks for names of users or groups.
@@ -141,10 +146,10 @@ impl Field {
                     return Err(format!("no time %{letter}{}", char::from(time)));
                 }
             }
-            b'D' | b'F' | b'S' | b'Y' | b'Z' => {
+            b'D' | b'Y' | b'Z' => {
                 return Err(format!("find has %{letter}, this command does not"));
             }
-            known if b"pfhPHdyaTbcgGiklmMnstuU".contains(&known) => {}
+            known if b"pfhPHdyaTbcFgGiklmMnsStuU".contains(&known) => {}
             _ => return Err(format!("no directive %{letter}")),
         }
         Ok(Field { directive, time })
@@ -188,6 +193,8 @@ impl Field {
             b'T' => self.time(Some(mtime), visit),
             b'b' => entry.sectors.to_string(),
             b'k' => entry.sectors.div_ceil(2).to_string(),
+            b'F' => visit.file_system.to_owned(),
+            b'S' => sparseness(entry),
             b'G' => entry.gid.to_string(),
             b'U' => entry.uid.to_string(),
             b'i' => entry.ino.to_string(),
@@ -205,6 +212,31 @@ impl Field {
             b'@' => format!("{}.{:09}0", time.0, time.1),
             letter => visit.times.strftime(time, &time_form(letter).unwrap_or_default()),
         }
+    }
+}
+
+/// How much of what a file is long lies on the volume.
+fn sparseness(entry: &FileEntry) -> String {
+    match (entry.size, entry.sectors) {
+        (0, 0) => "1".to_owned(),
+        (0, _) => "inf".to_owned(),
+        (size, sectors) => general(sectors as f64 * 512.0 / size as f64),
+    }
+}
+
+/// A number of at least 0 as printf's `%g` shows it: six digits that mean something, without zeros at the
+/// end.
+fn general(number: f64) -> String {
+    let scientific = format!("{number:.5e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let short = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text.to_owned(),
+    };
+    match exponent.parse::<i32>().unwrap_or(0) {
+        exponent @ -4..6 => short(&format!("{number:.*}", (5 - exponent) as usize)),
+        exponent if exponent < 0 => format!("{}e-{:02}", short(digits), -exponent),
+        exponent => format!("{}e+{exponent:02}", short(digits)),
     }
 }
 
@@ -244,4 +276,25 @@ fn escaped(name: &[u8]) -> Vec<u8> {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_as_printf_has_them() {
+        for (number, shown) in [
+            (0.0, "0"),
+            (1.0, "1"),
+            (2.819, "2.819"),
+            (3.8147e-6, "3.8147e-06"),
+            (0.0001, "0.0001"),
+            (999_999.6, "1e+06"),
+            (123_456.7, "123457"),
+            (1e20, "1e+20"),
+        ] {
+            assert_eq!(general(number), shown);
+        }
+    }
 }

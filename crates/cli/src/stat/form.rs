@@ -22,9 +22,10 @@ pub struct Form {
 enum Piece {
     Text(Vec<u8>),
     Field(Directive),
-    /// `%Hr` and `%Lr`.
+    /// `%Hr` and `%Lr`; of the volume, `%Hd` and `%Ld`.
     DeviceNumber {
         minor: bool,
+        volume: bool,
         directive: Directive,
     },
 }
@@ -35,6 +36,10 @@ pub struct With<'a> {
     pub times: &'a Times,
     /// Bytes of the volume's blocks, where the form asks for them.
     pub block_size: u32,
+    /// The numbers of the device that is mounted, where the form asks for them.
+    pub device: (u32, u32),
+    /// The file's SELinux context, where the form asks for it and the file has one.
+    pub context: Option<&'a [u8]>,
 }
 
 impl Form {
@@ -63,7 +68,11 @@ impl Form {
 
     /// Whether one of these is in it.
     pub fn asks(&self, letters: &[u8]) -> bool {
-        self.pieces.iter().any(|piece| matches!(piece, Piece::Field(d) if letters.contains(&d.letter)))
+        self.pieces.iter().any(|piece| match piece {
+            Piece::Text(_) => false,
+            Piece::Field(directive) => letters.contains(&directive.letter),
+            Piece::DeviceNumber { volume, .. } => *volume && letters.contains(&b'd'),
+        })
     }
 
     /// Prints it of an entry.
@@ -72,8 +81,10 @@ impl Form {
             let shown = match piece {
                 Piece::Text(text) => text.clone(),
                 Piece::Field(directive) => shown(directive, entry, with, out),
-                Piece::DeviceNumber { minor: false, directive } => number(directive, entry.rdev.0),
-                Piece::DeviceNumber { minor: true, directive } => number(directive, entry.rdev.1),
+                Piece::DeviceNumber { minor, volume, directive } => {
+                    let (high, low) = if *volume { with.device } else { entry.rdev };
+                    number(directive, if *minor { low } else { high })
+                }
             };
             out.write_all(&shown)?;
         }
@@ -130,21 +141,15 @@ fn field(rest: &mut &[u8]) -> Result<Piece, Failure> {
     }
     let directive =
         Directive::of(rest, b"'I").ok_or_else(|| "stat: a % at the end of the format".to_owned())?;
-    let letter = char::from(directive.letter);
     Ok(match directive.letter {
         b'%' if directive.is_plain() => Piece::Text(b"%".to_vec()),
         b'%' => return Err("stat: %% takes no width".to_owned().into()),
-        b'H' | b'L' if rest.first() == Some(&b'r') => {
+        b'H' | b'L' if matches!(rest.first(), Some(b'r' | b'd')) => {
+            let volume = rest.first() == Some(&b'd');
             *rest = &rest[1..];
-            Piece::DeviceNumber { minor: letter == 'L', directive }
+            Piece::DeviceNumber { minor: directive.letter == b'L', volume, directive }
         }
-        b'd' | b'D' | b'C' => {
-            return Err(format!("stat: %{letter} is of mounted volumes: a drive does not know it").into());
-        }
-        b'H' | b'L' if rest.first() == Some(&b'd') => {
-            return Err(format!("stat: %{letter}d is of mounted volumes: a drive does not know it").into());
-        }
-        known if b"naAbBfFgGhimNorRstTuUwWxXyYzZ".contains(&known) => Piece::Field(directive),
+        known if b"naAbBCdDfFgGhimNorRstTuUwWxXyYzZ".contains(&known) => Piece::Field(directive),
         _ => Piece::Text(b"?".to_vec()),
     })
 }
@@ -167,6 +172,7 @@ fn shown(directive: &Directive, entry: &FileEntry, with: &With<'_>, out: &Out) -
     };
     let [atime, mtime, ctime] = entry.times;
     let rdev = makedev(entry.rdev.0, entry.rdev.1);
+    let device = makedev(with.device.0, with.device.1);
     match directive.letter {
         b'n' => directive.text(&out.shown(&entry.path)),
         b'N' => {
@@ -182,6 +188,9 @@ fn shown(directive: &Directive, entry: &FileEntry, with: &With<'_>, out: &Out) -
         b'A' => text(&format::mode(entry.mode)),
         b'b' => number(directive, entry.sectors),
         b'B' => number(directive, 512),
+        b'C' => directive.text(&out.shown(with.context.unwrap_or(b"?"))),
+        b'd' => number(directive, device),
+        b'D' => hexadecimal(directive, device),
         b'f' => hexadecimal(directive, entry.mode),
         b'F' => text(format::kind_name(entry)),
         b'g' => number(directive, entry.gid),

@@ -1,16 +1,19 @@
 //! `nearside stat`: metadata, as coreutils' stat shows it, or in a format of the user's ([`form`]).
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::Write;
-use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use clap::Args;
-use nearside_fsrlib::{Ask, FileEntry, Operation, Record, Target, describe};
+use nearside_fsrlib::{Ask, FileEntry, Operation, Record};
+use rustix::fs::{major, minor};
 
 use crate::args::DriveArgs;
 use crate::drive::{self, Drive};
-use crate::failure::{Failure, Outcome, complain_of};
+use crate::failure::{Failure, Outcome, complain_about, complain_of};
 use crate::format::{self, Times};
 use crate::out::Out;
 use crate::users::{NamesArgs, Users};
@@ -36,7 +39,8 @@ Directives, with the flags, widths and precisions of GNU stat:
   %u %U %g %G owner and group; %t %T a device's numbers in hexadecimal, %Hr %Lr in decimal, %r %R together
   %x %X access, %y %Y modification, %z %Z change, %w %W birth: for people, and in seconds since 1970 (%.3Y, %.Y with parts)
   %m where the volume begins: its root, / (refused with --mounted)
-%d and %D, which only a mounted volume has, and %C, which the drive does not read, are refused; other letters print ?.";
+  %C SELinux context; with --mounted: %d %D the mounted device's number, in hexadecimal, %Hd %Ld its parts
+Without --mounted %d and %D are refused: a volume has no number of a device by itself. Other letters print ?.";
 
 /// Show what is known about files
 #[derive(Args)]
@@ -70,6 +74,14 @@ pub fn run(mut args: StatArgs) -> Outcome {
     if asks(b"m") && args.drive.mounted {
         return Err(Failure::Message("stat: %m with --mounted: ask stat, which knows the mount".into()));
     }
+    let device = match asks(b"dD") {
+        false => (0, 0),
+        true if args.drive.mounted => device(&args.paths)?,
+        true => {
+            let why = "stat: %d and %D are a mounted volume's (--mounted): a drive knows no such number";
+            return Err(Failure::Message(why.into()));
+        }
+    };
     let mut out = Out::new();
     let times = Times::new();
     let mut drive = Drive::open_for(&args.drive, &mut args.paths)?;
@@ -77,12 +89,19 @@ pub fn run(mut args: StatArgs) -> Outcome {
         true => Users::needed(&args.names, args.drive.mounted, &mut drive)?,
         false => Users::of(&args.names, &mut drive)?,
     };
-    let block_size = if asks(b"o") { block_size(&mut drive)? } else { 0 };
+    let block_size = if asks(b"o") { drive.volume()?.map_or(0, |(_, size)| size) } else { 0 };
     let mut code = 0;
     let follow = args.dereference;
-    let ask = |path: &OsString| Ask { target: drive::target(path), operation: Operation::Stat, follow };
-    let asks: Vec<Ask> = args.paths.iter().map(ask).collect();
-    drive.ask_each(&asks, |nth, answer| {
+    let about = |operation: Operation| -> Vec<Ask> {
+        let ask = |path| Ask { target: drive::target(path), operation: operation.clone(), follow };
+        args.paths.iter().map(|path| ask(path)).collect()
+    };
+    let contexts = match asks(b"C") {
+        true => contexts(&mut drive, &about(Operation::Attributes))?,
+        false => vec![None; args.paths.len()],
+    };
+    let without = asks(b"C");
+    drive.ask_each(&about(Operation::Stat), |nth, answer| {
         let entry = match answer {
             Ok(Record::Entry(entry)) => entry,
             Ok(Record::Name { path, kind }) => FileEntry::of_name(path, kind),
@@ -102,7 +121,15 @@ pub fn run(mut args: StatArgs) -> Outcome {
             return Ok(out.json(&format::entry_json(&entry.path, &entry))?);
         }
         match &form {
-            Some(form) => form.print(&entry, &With { users: &users, times: &times, block_size }, &mut out),
+            Some(form) => {
+                let context = contexts[nth].as_deref();
+                if without && context.is_none() {
+                    code = 1;
+                    complain_about(&entry.path, "It has no security context");
+                }
+                let with = With { users: &users, times: &times, block_size, device, context };
+                form.print(&entry, &with, &mut out)
+            }
             None => print(&entry, &users, &times, &mut out),
         }
     })?;
@@ -110,20 +137,33 @@ pub fn run(mut args: StatArgs) -> Outcome {
     Ok(code)
 }
 
-/// Bytes of the volume's blocks.
-fn block_size(drive: &mut Drive) -> Result<u32, Failure> {
-    let ask = Ask { target: Target::Volume, operation: Operation::Info, follow: true };
-    let mut size = None;
-    let answer = drive.ask(&ask, |record| {
-        if let Record::Volume(volume) = record
-            && !volume.file_system.is_empty()
+/// The numbers of the device that the paths of this host lie on.
+fn device(paths: &[OsString]) -> Result<(u32, u32), Failure> {
+    let known = |path: &OsString| {
+        let path = Path::new(path);
+        let folder =
+            || fs::metadata(path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")));
+        fs::symlink_metadata(path).or_else(|_| folder()).ok().map(|known| known.dev())
+    };
+    let number = paths.iter().find_map(known).ok_or("stat: no path is there".to_owned())?;
+    Ok((major(number), minor(number)))
+}
+
+/// The SELinux contexts of files; what else is wrong with a path is said by who asks for its metadata.
+fn contexts(drive: &mut Drive, asks: &[Ask]) -> Result<Vec<Option<Vec<u8>>>, Failure> {
+    let mut contexts: Vec<Option<Vec<u8>>> = vec![None; asks.len()];
+    drive.ask_each(asks, |nth, answer| {
+        if let Ok(Record::Attribute { name, value, .. }) = answer
+            && *name == *b"security.selinux"
         {
-            size.get_or_insert(volume.block_size);
+            let context = contexts[nth].get_or_insert_default();
+            context.extend_from_slice(&value);
+            // It ends as a string of C does.
+            context.truncate(context.iter().position(|byte| *byte == 0).unwrap_or(context.len()));
         }
-        Ok(ControlFlow::Continue(()))
+        Ok(())
     })?;
-    answer.map_err(|refusal| Failure::Message(format!("{}: {}", drive.name(), describe(&refusal))))?;
-    Ok(size.unwrap_or(0))
+    Ok(contexts)
 }
 
 fn print(entry: &FileEntry, users: &Users, times: &Times, out: &mut Out) -> Result<(), Failure> {

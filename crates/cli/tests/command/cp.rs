@@ -258,6 +258,139 @@ fn an_archive_is_what_tar_takes_it_for() {
     assert_eq!(String::from_utf8_lossy(&said).trim(), files.values().sum::<u64>().to_string());
 }
 
+/// A tree with extended attributes and ACLs of all kinds that its user may set; `None`: its file system takes
+/// none.
+fn dressed_tree(tree: &Path) -> Option<()> {
+    fs::create_dir_all(tree.join("d/below")).unwrap();
+    for name in ["f", "read-only", "listed", "plain", "d/below/g"] {
+        fs::write(tree.join(name), name).unwrap();
+    }
+    symlink("f", tree.join("link")).unwrap();
+    let at = |name: &str| tree.join(name);
+    let set = |flags: &[&str], name: &str, value: &str, file: &str| {
+        let set = tool("setfattr").args(flags).args(["-n", name, "-v", value]).arg(at(file)).output();
+        set.unwrap().status.success()
+    };
+    if !set(&[], "user.one", "first", "f") {
+        return None;
+    }
+    assert!(set(&[], "user.=odd%", "a=b%c", "f") && set(&[], "user.empty", "", "f"));
+    assert!(set(&[], "user.bytes", "0x00ff0a3d0a00", "read-only") && set(&[], "user.d", "dir", "d"));
+    // Where the file system takes a value that large.
+    set(&[], "user.large", &"l".repeat(9000), "d/below/g");
+    if rustix::process::geteuid().is_root() {
+        assert!(set(&[], "security.capability", "0x0100000202200000000000000000000000000000", "plain"));
+        assert!(set(&[], "trusted.mine", "yes", "d/below") && set(&["-h"], "trusted.link", "l", "link"));
+    }
+    must(tool("setfacl").args(["-m", "u:1234:rw,g:56:x,m::rwx"]).arg(at("listed")));
+    must(tool("setfacl").args(["-m", "u:7:x,d:u:8:rwx,d:g:9:r"]).arg(at("d")));
+    fs::set_permissions(at("read-only"), fs::Permissions::from_mode(0o444)).unwrap();
+    Some(())
+}
+
+/// Attributes and ACLs of a tree, as getfattr and getfacl have them.
+fn dress_of(tree: &Path) -> (String, String) {
+    let text = |command: &mut Command| String::from_utf8(must(command.current_dir(tree)).stdout).unwrap();
+    let mut files: Vec<String> = text(tool("getfattr").args(["-RPhd", "-m", "-", "-e", "hex", "."]))
+        .split("\n\n")
+        .map(|file| {
+            let mut lines: Vec<&str> = file.lines().collect();
+            lines.sort();
+            lines.join("\n")
+        })
+        .collect();
+    files.sort();
+    let lists = text(tool("getfacl").args(["-RPnp", "."]));
+    let mut lists: Vec<&str> = lists.split("\n\n").collect();
+    lists.sort();
+    (files.join("\n\n"), lists.join("\n\n"))
+}
+
+/// As GNU cp and tar copy them, and bsdtar reads them.
+#[test]
+fn attributes_and_acls_come_along() {
+    let test = "attributes_and_acls_come_along";
+    let tools = ["mke2fs", "cp", "tar", "bsdtar", "setfattr", "getfattr", "setfacl", "getfacl"];
+    let Some(folder) = needs::folder(test, &tools) else { return };
+    let at = |name: &str| folder.path().join(name);
+    if dressed_tree(&at("tree")).is_none() {
+        return needs::left_out(test, "the folder for temporary files takes no attributes");
+    }
+    let image = at("disk.img");
+    volume::ext(&image, 16, Some(&at("tree")), &["-t", "ext4", "-O", "ea_inode"]);
+    let words = |words: &[&str], to: &Path| -> Vec<std::ffi::OsString> {
+        words.iter().map(|word| word.into()).chain([to.into()]).collect()
+    };
+    // Made in a folder whose own default ACL is not the copies'.
+    for name in ["ours", "theirs"] {
+        fs::create_dir(at(name)).unwrap();
+        must(tool("setfacl").args(["-m", "d:u:99:rwx"]).arg(at(name)));
+    }
+    for (options, name) in [("-a", "a"), ("-rp", "p"), ("-r", "r")] {
+        let (ours, theirs) = (at("ours").join(name), at("theirs").join(name));
+        good(on(&image, "cp", &words(&[options, "/.", "-T"], &ours)));
+        must(tool("cp").arg(options).arg("-T").arg(at("tree")).arg(&theirs));
+        let _ = fs::remove_dir(ours.join("lost+found"));
+        if options == "-r" {
+            // Of these GNU cp asks the folder's default ACL for more than a mode; nothing is kept in either.
+            let (ours, theirs) = (dress_of(&ours), dress_of(&theirs));
+            let own = |text: &str| text.matches("user.").count();
+            assert_eq!((own(&ours.0), own(&theirs.0)), (0, 0));
+            continue;
+        }
+        let (ours, theirs) = (dress_of(&ours), dress_of(&theirs));
+        assert_eq!(ours.0, theirs.0, "{options}");
+        assert_eq!(ours.1, theirs.1, "{options}");
+        assert_eq!(ours.0.contains("user.one="), options == "-a", "{options}: {}", ours.0);
+        assert!(ours.1.contains("user:1234:rw-") && !ours.1.contains(":99:"), "{options}: {}", ours.1);
+    }
+
+    good(on(&image, "cp", &words(&["/.", "--tar"], &at("all.tar"))));
+    let there = dress_of(&at("tree"));
+    for (name, mut tar) in [("gnu", tool("tar")), ("libarchive", tool("bsdtar"))] {
+        fs::create_dir(at(name)).unwrap();
+        let own = ["-xpf", "all.tar", "-C", name];
+        match name {
+            "gnu" => tar.args(["--xattrs", "--xattrs-include=*", "--acls"]).args(own),
+            _ => tar.args(["--xattrs", "--acls"]).args(own),
+        };
+        must(tar.current_dir(folder.path()));
+        let _ = fs::remove_dir(at(name).join("lost+found"));
+        let mut unpacked = dress_of(&at(name));
+        // What a keyword may not hold libarchive leaves as it is written.
+        unpacked.0 = unpacked.0.replace("user.%3Dodd%25=", "user.\\075odd%=");
+        assert_eq!(unpacked.1, there.1, "{name}");
+        assert_eq!(unpacked.0, there.0, "{name}");
+    }
+}
+
+/// A file system that takes no attributes: of those nothing is said, and of an ACL that it is lost.
+#[test]
+fn what_cannot_be_kept_is_said_as_cp_says_it() {
+    let test = "what_cannot_be_kept_is_said_as_cp_says_it";
+    if !needs::root(test) {
+        return;
+    }
+    let Some(folder) = needs::folder(test, &["mke2fs", "setfattr", "setfacl", "mount"]) else { return };
+    let at = |name: &str| folder.path().join(name);
+    if dressed_tree(&at("tree")).is_none() {
+        return needs::left_out(test, "the folder for temporary files takes no attributes");
+    }
+    let image = at("disk.img");
+    volume::ext(&image, 16, Some(&at("tree")), &["-t", "ext4", "-O", "ea_inode"]);
+    fs::create_dir(at("plain")).unwrap();
+    must(tool("mount").args(["-t", "ramfs", "ramfs"]).arg(at("plain")));
+    let copy = |path: &str| on(&image, "cp", &["-a", path, at("plain").to_str().unwrap()]);
+    let (named, listed) = (copy("/f"), copy("/listed"));
+    let theirs = tool("cp").arg("-a").arg(at("tree/listed")).arg(at("plain/theirs")).output().unwrap();
+    let content = fs::read(at("plain/listed"));
+    must(tool("umount").arg(at("plain")));
+    good(named);
+    assert_eq!((listed.code, theirs.status.code()), (1, Some(1)));
+    assert!(listed.err.contains("Its ACL is not copied: Operation not supported"), "{}", listed.err);
+    assert_eq!(content.unwrap(), b"listed");
+}
+
 /// Owners' names, of which a header has no room for the first two.
 #[test]
 fn an_archive_has_the_names_of_owners_that_are_asked_for() {

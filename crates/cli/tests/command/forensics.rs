@@ -329,8 +329,39 @@ fn deleted_files_are_listed_beside_a_damaged_group() {
 fn stat_says_where_a_volume_begins_and_not_where_it_is_mounted() {
     let Some(volume) = small("stat_says_where_a_volume_begins_and_not_where_it_is_mounted") else { return };
     assert_eq!(volume.run("stat", &["-c", "%m|%3m|%-3m|", "/logs/a.log"]).good(), "/|  /|/  |\n");
-    for directive in ["%d", "%D", "%Hd", "%C"] {
+    for directive in ["%d", "%D", "%Hd", "a %Ld"] {
         let ran = volume.run("stat", &["-c", directive, "/logs"]);
-        assert!(ran.code == 2 && ran.err.contains("a drive does not know it"), "{directive}: {}", ran.err);
+        assert!(
+            ran.code == 2 && ran.err.contains("a drive knows no such number"),
+            "{directive}: {}",
+            ran.err
+        );
     }
+    // As GNU stat where there is no context.
+    let ran = volume.run("stat", &["-c", "%C|%3C|", "/logs"]);
+    assert_eq!((ran.code, ran.text().as_str()), (1, "?|  ?|\n"));
+    assert!(ran.err.contains("/logs: It has no security context"), "{}", ran.err);
+}
+
+/// A context, which debugfs writes; the file system and the share of a file that lies on it, as GNU
+/// find has them.
+#[test]
+fn contexts_file_systems_and_sparseness() {
+    let test = "contexts_file_systems_and_sparseness";
+    let Some(folder) = needs::folder(test, &["mke2fs", "debugfs", "find"]) else { return };
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("tree")).unwrap();
+    fs::write(at("tree/full"), vec![7; 5000]).unwrap();
+    fs::write(at("tree/empty"), b"").unwrap();
+    fs::File::create(at("tree/hole")).unwrap().set_len(1 << 30).unwrap();
+    let image = at("disk.img");
+    volume::ext(&image, 16, Some(&at("tree")), &["-t", "ext4", "-b", "4096"]);
+    let context = "system_u:object_r:etc_t:s0";
+    let request = format!("ea_set /full security.selinux {context}");
+    must(tool("debugfs").args(["-w", "-R", &request]).arg(&image));
+    assert_eq!(on(&image, "stat", &["-c", "%C %n", "/full"]).good(), format!("{context} /full\n"));
+    let shown = on(&image, "find", &["/", "-type", "f", "-printf", "%f %F %S|%7S\n"]).good();
+    let mut shown: Vec<&str> = shown.lines().collect();
+    shown.sort();
+    assert_eq!(shown, ["empty ext4 1|      1", "full ext4 1.6384| 1.6384", "hole ext4 0|      0"]);
 }

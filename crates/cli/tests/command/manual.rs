@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::process::Command;
 
 use nearside_conformance::needs;
 use nearside_conformance::volume::{must, tool};
 
-use crate::fixture::{Ran, nearside};
+use crate::fixture::{Ran, nearside, small};
 
 fn printed(words: &[&str]) -> Vec<u8> {
     let ran = Ran::from(nearside().args(words).output().unwrap());
@@ -68,10 +69,11 @@ fn manual_pages_are_without_fault() {
     assert_eq!(printed(&["man"]), fs::read(folder.path().join("nearside.1")).unwrap());
 }
 
-/// `make install`, of what is built here; the libraries only stand for theirs.
+/// `make install`, of what is built here; and the C library's example, built and run with what was installed.
 #[test]
 fn each_file_is_installed_where_it_is_looked_for() {
-    if !needs::tools("each_file_is_installed_where_it_is_looked_for", &["install", "pkg-config"]) {
+    let test = "each_file_is_installed_where_it_is_looked_for";
+    if !needs::tools(test, &["install", "pkg-config", "strip", "readelf", "cc", "mke2fs"]) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -79,16 +81,18 @@ fn each_file_is_installed_where_it_is_looked_for() {
     fs::create_dir(&built).unwrap();
     symlink(env!("CARGO_BIN_EXE_nearside"), built.join("nearside")).unwrap();
     for library in ["libnearside.a", "libnearside.so"] {
-        fs::write(built.join(library), library).unwrap();
+        symlink(crate::library::built(library), built.join(library)).unwrap();
     }
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/install.sh");
-    must(tool("sh").arg(script).arg(folder.path()).arg("/usr").arg(&built));
+    must(tool("sh").arg(script).arg("").arg(folder.path().join("usr")).arg(&built));
     let at = |path: &str| folder.path().join("usr").join(path);
     for file in [
         "bin/nearside",
         "include/nearside.h",
         "lib/libnearside.a",
         "lib/libnearside.so",
+        "lib/libnearside.so.0",
+        "lib/libnearside.so.0.1.0",
         "share/bash-completion/completions/nearside",
         "share/zsh/site-functions/_nearside",
         "share/fish/vendor_completions.d/nearside.fish",
@@ -102,9 +106,43 @@ fn each_file_is_installed_where_it_is_looked_for() {
     ] {
         assert!(fs::metadata(at(file)).is_ok_and(|file| file.len() > 0), "{file}");
     }
-    let known =
-        must(tool("pkg-config").env("PKG_CONFIG_PATH", at("lib/pkgconfig")).args(["--libs", "nearside"]));
-    assert!(String::from_utf8_lossy(&known.stdout).contains("-lnearside"));
+    for (file, kept) in [("bin/nearside", false), ("lib/libnearside.so", false), ("lib/libnearside.so", true)]
+    {
+        let (flag, what) = if kept { ("-d", "SONAME") } else { ("-S", ".debug_line") };
+        let said = must(tool("readelf").arg(flag).arg(at(file))).stdout;
+        let said = String::from_utf8_lossy(&said).into_owned();
+        assert_eq!(said.contains(what), kept, "{file}: {said}");
+        assert!(!kept || said.contains("Library soname: [libnearside.so.0]"), "{said}");
+    }
+
+    let volume = small(test).unwrap();
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../fsrlib-c/examples/search.c");
+    for (name, flags) in
+        [("shared", &["--cflags", "--libs"][..]), ("static", &["--static", "--cflags", "--libs"])]
+    {
+        let mut known = tool("pkg-config");
+        known.env("PKG_CONFIG_PATH", at("lib/pkgconfig"));
+        let known = must(known.args(flags).arg("nearside")).stdout;
+        let known = String::from_utf8(known).unwrap();
+        let program = folder.path().join(name);
+        let mut compile = tool("cc");
+        compile.args((name == "static").then_some("-static")).arg(example).args(known.split_whitespace());
+        must(compile.arg("-o").arg(&program));
+        let mut run = Command::new(&program);
+        run.env("LD_LIBRARY_PATH", at(if name == "shared" { "lib" } else { "none" }));
+        let ran = Ran::from(run.arg(&volume.image).args(["/hello.txt", "goodbye"]).output().unwrap());
+        assert_eq!((ran.code, ran.text().as_str()), (0, "/hello.txt:4:goodbye\n"), "{name}: {}", ran.err);
+    }
+    let linked = must(tool("readelf").arg("-d").arg(folder.path().join("shared"))).stdout;
+    assert!(String::from_utf8_lossy(&linked).contains("Shared library: [libnearside.so.0]"));
+}
+
+/// The file that the package for Debian brings.
+#[test]
+fn the_packages_own_configuration_is_without_fault() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packages/debian/serve.toml");
+    let said = String::from_utf8(printed(&["serve", "--config", file, "--check"])).unwrap();
+    assert!(said.ends_with(": no fault\n"), "{said}");
 }
 
 /// The unit by systemd's own word, with the command that is built here; and its words by the command's.

@@ -1,6 +1,8 @@
 //! What a host says of itself, and how it wants its connections.
 
-use nearside_auth::Keys;
+use std::path::Path;
+
+use nearside_auth::{Key, Keys};
 use nearside_spec::fabrics::nqn;
 use sha2::{Digest, Sha256};
 
@@ -47,6 +49,17 @@ impl Default for Options {
 }
 
 impl Options {
+    /// With the keys that two files hold: this host's, and the subsystem's, which then has to prove who it is
+    /// as well.
+    ///
+    /// # Errors
+    /// Which file holds none, and why.
+    pub fn with_keys_of(self, host: &Path, controller: Option<&Path>) -> Result<Options, String> {
+        let read = |path: &Path| Key::read(path).map_err(|e| format!("{}: {e}", path.display()));
+        let keys = Keys { host: read(host)?, controller: controller.map(read).transpose()? };
+        Ok(Options { keys: Some(keys), ..self })
+    }
+
     /// In the name of another host. One named by a UUID has that as its identifier.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ use crate::{Error, Failure};
 use link::{Link, MAX_TRANSFER};
 
 /// What a name of such a controller begins with: the path of its socket follows.
-const PREFIX: &str = "vfio-user:";
+pub const PREFIX: &str = "vfio-user:";
 
 /// The socket's path, where the name is one of such a controller.
 pub fn socket_of(name: &OsStr) -> Option<&Path> {

@@ -40,6 +40,7 @@ pub(crate) enum Work {
     Names,
     Stat,
     Map,
+    Attributes,
     Bytes(Bytes),
 }
 
@@ -81,6 +82,7 @@ impl Work {
             Operation::Names => return Ok(Work::Names),
             Operation::Stat => return Ok(Work::Stat),
             Operation::Map => return Ok(Work::Map),
+            Operation::Attributes => return Ok(Work::Attributes),
             Operation::Search(options) => Bytes::Search(Box::new(
                 SearchFiles::compile(media, &retriever.searches, options, totals).await?,
             )),

@@ -42,6 +42,7 @@ pub enum Got {
     Answered(Option<Failure>),
     Row(u64, Vec<f32>),
     Near(u64, f32),
+    Attribute(String, u64, Vec<u8>),
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -94,6 +95,9 @@ impl Sink for Records {
                 Got::Row(*number, values.as_chunks().0.iter().map(|n| f32::from_le_bytes(*n)).collect())
             }
             Record::Near { row, score } => Got::Near(*row, *score),
+            Record::Attribute { name, offset, value, .. } => {
+                Got::Attribute(text(name), *offset, value.to_vec())
+            }
         };
         let size = 24
             + match &record {
@@ -101,6 +105,7 @@ impl Sink for Records {
                 Record::Entry(entry) => entry.path.len() + 100,
                 Record::Line { bytes, .. } | Record::Data { bytes, .. } => bytes.len(),
                 Record::Row { values, .. } => values.len(),
+                Record::Attribute { name, value, .. } => name.len() + value.len(),
                 _ => 24,
             };
         if self.used + size + path_len + 64 > self.limit {

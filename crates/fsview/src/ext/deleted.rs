@@ -83,7 +83,7 @@ impl Volume {
             return None;
         }
         let raw = self.verified(raw).ok()?;
-        let inode = self.fields(&raw, raw.ino)?.ok()?;
+        let inode = self.fields(&raw, raw.ino, false)?.ok()?;
         // In an orphan's place for the time the next orphan's number may stand.
         Some(Deleted { inode, when: (!in_use && when != 0).then_some(i64::from(when)), orphan: in_use })
     }

@@ -101,13 +101,23 @@ fn extra_size(raw: &[u8]) -> Option<u16> {
 impl Volume {
     /// Reads and checks an inode.
     pub(crate) async fn inode<S: Source>(&self, source: &S, ino: Ino) -> Result<Inode, Error> {
+        self.inode_of(source, ino, false).await
+    }
+
+    /// As [`Volume::inode`]; or one that holds an attribute's value, and no file.
+    pub(super) async fn inode_of<S: Source>(
+        &self,
+        source: &S,
+        ino: Ino,
+        value: bool,
+    ) -> Result<Inode, Error> {
         let reserved = ino.0 < self.sb.first_inode && ino != self.root();
         if reserved || self.sb.hidden.contains(&ino.0) {
             let what = format!("inode {} belongs to the file system itself", ino.0);
             return Err(Error::Corrupt { what, at: super::superblock::AT });
         }
         let raw = self.raw_inode(source, ino).await?;
-        self.parse_inode(&raw, ino).unwrap_or_else(|| Err(raw.corrupt("an inode is cut short".into())))
+        self.parse_inode(&raw, ino, value).unwrap_or_else(|| Err(raw.corrupt("an inode is cut short".into())))
     }
 
     /// The block of the inode table that an inode lies in, and at which byte of it.
@@ -205,11 +215,12 @@ impl Volume {
     }
 
     /// What is wrong with an inode's flags: the kernel takes none with these (`__ext4_iget`).
-    fn impossible_flags(&self, kind: FileKind, flags: u32) -> Option<&'static str> {
+    fn impossible_flags(&self, kind: FileKind, flags: u32, value: bool) -> Option<&'static str> {
         let has = |flag: u32| flags & flag != 0;
         let features = self.sb.features;
         match () {
-            () if has(flag::EA_INODE) => Some("it holds an attribute's value, and no file"),
+            () if has(flag::EA_INODE) && !value => Some("it holds an attribute's value, and no file"),
+            () if value && !has(flag::EA_INODE) => Some("it holds no attribute's value"),
             () if has(flag::CASEFOLD) && !features.incompat(incompat::CASEFOLD) => {
                 Some("casefolding on a volume without that feature")
             }
@@ -227,13 +238,15 @@ impl Volume {
         }
     }
 
-    /// An inode whose map can be gone by. `None` where the bytes are too few.
+    /// An inode whose map can be gone by, of a file or of an attribute's value. `None` where the bytes are
+    /// too few.
     pub(super) fn parse_inode<B: std::ops::Deref<Target = [u8]>>(
         &self,
         inode: &RawInode<B>,
         ino: Ino,
+        value: bool,
     ) -> Option<Result<Inode, Error>> {
-        let made = match self.fields(inode, ino)? {
+        let made = match self.fields(inode, ino, value)? {
             Ok(made) => made,
             Err(error) => return Some(Err(error)),
         };
@@ -249,6 +262,7 @@ impl Volume {
         &self,
         inode: &RawInode<B>,
         ino: Ino,
+        value: bool,
     ) -> Option<Result<Inode, Error>> {
         let raw = inode.bytes();
         let features = self.sb.features;
@@ -257,7 +271,7 @@ impl Volume {
         let Some(kind) = FileKind::from_mode(mode) else { return corrupt(format!("mode {mode:o}")) };
         let extra = extra_size(raw)?;
         let flags = le32(raw, 0x20)?;
-        if let Some(what) = self.impossible_flags(kind, flags) {
+        if let Some(what) = self.impossible_flags(kind, flags, value) {
             return corrupt(what.into());
         }
         let (map, _) = raw.get(0x28..)?.split_first_chunk::<60>()?;
@@ -306,6 +320,7 @@ impl Volume {
             crtime: field(raw, 0x90, extra).map(|low| timestamp(low, field(raw, 0x94, extra).unwrap_or(0))),
             generation: le32(raw, 0x64)?,
             may_have_acl: attribute_block != 0 || tail_acl,
+            may_have_attributes: attribute_block != 0 || area.is_some_and(xattr::has_attributes),
             verity: flags & flag::VERITY != 0,
             body: crate::Body::Ext(Body {
                 flags,

@@ -1,9 +1,9 @@
 //! ext2, ext3 and ext4.
 //!
 //! A read passes: `superblock` (once) -> `group` (where a group's inodes lie) -> `inode` -> for a name
-//! `htree` or `dir`, for bytes `extent` or `blockmap` (or the inode itself: inline data). `xattr` finds ACLs
-//! and the rest of inline data, `csum` and `hash` are arithmetic. Of a volume that was not unmounted,
-//! `journal` lays what is committed over all of that: each method is handed a source that
+//! `htree` or `dir`, for bytes `extent` or `blockmap` (or the inode itself: inline data). `xattr` finds
+//! attributes, ACLs and the rest of inline data, `csum` and `hash` are arithmetic. Of a volume that was not
+//! unmounted, `journal` lays what is committed over all of that: each method is handed a source that
 //! `Volume::recovered` made, and `map` asks it what fast commits say of a file's blocks.
 
 #![deny(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)]

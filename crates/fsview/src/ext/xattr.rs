@@ -1,20 +1,23 @@
-//! Extended attributes, in the inode's tail and in a block of their own: only as far as ACLs and inline data
-//! need them.
+//! Extended attributes, in the inode's tail and in a block of their own; large values in inodes of their own
+//! (feature ea_inode).
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::bytes::{index, le16, le32, put16, put32, wide};
+use super::csum::Crc;
 use super::feature::incompat;
 use super::inode::{Body, RawInode};
 use super::superblock::Superblock;
 use super::{Volume, body};
 use crate::acl::Acl;
-use crate::{Error, Inode, Source};
+use crate::attribute::{self, full_name};
+use crate::{Attribute, Error, FileKind, Ino, Inode, RunPlace, Source};
 
 /// Begins an attribute area.
 const MAGIC: u32 = 0xEA02_0000;
 /// `system.posix_acl_access`: the whole name is in its index.
-pub(super) const ACL_ACCESS: (u8, &[u8]) = (2, b"");
+pub(super) const ACL_ACCESS: (u8, &[u8]) = (attribute::ACL_ACCESS, b"");
 /// `system.data`: what inline content the inode's 60 bytes do not hold.
 pub(super) const INLINE_DATA: (u8, &[u8]) = (7, b"data");
 
@@ -23,12 +26,14 @@ pub(super) const INLINE_DATA: (u8, &[u8]) = (7, b"data");
 pub(super) enum Value<'a> {
     /// Here.
     Bytes(&'a [u8]),
-    /// In an inode of its own (feature ea_inode).
-    Inode(u32),
+    /// In an inode of its own (feature ea_inode), so many bytes.
+    Inode(u32, u32),
 }
 
 /// Most bytes of a value (`EXT4_XATTR_SIZE_MAX`).
 const VALUE_MAX: u32 = 1 << 24;
+/// Most bytes of a value that a system call takes (`XATTR_SIZE_MAX`).
+const CALL_MAX: u32 = 1 << 16;
 
 /// An entry of an area.
 struct XattrEntry<'a> {
@@ -39,7 +44,15 @@ struct XattrEntry<'a> {
     size: u32,
 }
 
-impl XattrEntry<'_> {
+impl<'a> XattrEntry<'a> {
+    /// Its value, in its area or elsewhere.
+    fn value(&self, area: &'a [u8]) -> Result<Value<'a>, &'static str> {
+        if self.inode != 0 {
+            return Ok(Value::Inode(self.inode, self.size));
+        }
+        area.get(self.place()).map(Value::Bytes).ok_or("an attribute's value lies outside its area")
+    }
+
     /// Where in its area the value lies that is no inode's.
     fn place(&self) -> Range<usize> {
         match self.size {
@@ -132,12 +145,25 @@ impl Superblock {
         first: usize,
         name: (u8, &[u8]),
     ) -> Result<Option<Value<'a>>, &'static str> {
-        let Some(entry) = self.attribute_entry(area, first, name)? else { return Ok(None) };
-        if entry.inode != 0 {
-            return Ok(Some(Value::Inode(entry.inode)));
+        self.attribute_entry(area, first, name)?.map(|entry| entry.value(area)).transpose()
+    }
+
+    /// All attributes of an area that the kernel shows: number, name and value.
+    fn shown<'a>(
+        &self,
+        area: &'a [u8],
+        first: usize,
+    ) -> Result<Vec<(u8, &'a [u8], Value<'a>)>, &'static str> {
+        self.check_attributes(area, first)?;
+        let mut all = Vec::new();
+        for entry in (Entries { area, at: first }) {
+            let entry = entry?;
+            let (index, name) = entry.name;
+            if full_name(index, name).is_some() {
+                all.push((index, name, entry.value(area)?));
+            }
         }
-        let value = area.get(entry.place()).ok_or("an attribute's value lies outside its area")?;
-        Ok(Some(Value::Bytes(value)))
+        Ok(all)
     }
 
     fn attribute_entry<'a>(
@@ -200,7 +226,115 @@ pub(super) fn inode_area(raw: &[u8], extra: u16) -> Option<&[u8]> {
     raw.get(at.checked_add(4)?..)
 }
 
+/// Whether an area holds more than inline content.
+pub(super) fn has_attributes(area: &[u8]) -> bool {
+    (Entries { area, at: 0 }).any(|entry| entry.is_ok_and(|entry| entry.name != INLINE_DATA))
+}
+
 impl Volume {
+    /// All attributes that the kernel shows: those in the inode's tail, then those in its attribute block.
+    pub(crate) async fn attributes<S: Source>(
+        &self,
+        source: &S,
+        inode: &Inode,
+    ) -> Result<Vec<Attribute>, Error> {
+        let (body, ino) = (body(inode)?, inode.ino.0);
+        let raw = self.raw_inode(source, inode.ino).await?;
+        let mut all = Vec::new();
+        if let Some(area) = raw.attributes() {
+            let shown = self.sb.shown(area, 0).map_err(|what| raw.corrupt(format!("inode {ino}: {what}")))?;
+            self.take_shown(source, inode, raw.at, shown, &mut all).await?;
+        }
+        if body.attribute_block != 0 {
+            let block = self.attribute_block(source, body, ino).await?;
+            let at = self.byte_of(body.attribute_block);
+            let shown = self.sb.shown(&block, 32).map_err(|what| Error::Corrupt {
+                what: format!("attribute block of inode {ino}: {what}"),
+                at,
+            })?;
+            self.take_shown(source, inode, at, shown, &mut all).await?;
+        }
+        Ok(all)
+    }
+
+    async fn take_shown<S: Source>(
+        &self,
+        source: &S,
+        inode: &Inode,
+        at: u64,
+        shown: Vec<(u8, &[u8], Value<'_>)>,
+        all: &mut Vec<Attribute>,
+    ) -> Result<(), Error> {
+        for (index, name, value) in shown {
+            if let Value::Inode(number, len) = value
+                && !is_acl(index)
+            {
+                let name = full_name(index, name).unwrap_or_default();
+                all.push(Attribute { name, len, value: attribute::Value::Inode(number) });
+                continue;
+            }
+            let bytes = self.value(source, inode, value).await?;
+            all.extend(Attribute::of(index, name, &bytes).map_err(|what| Error::Corrupt {
+                what: format!("an attribute of inode {}: {what}", inode.ino.0),
+                at,
+            })?);
+        }
+        Ok(())
+    }
+
+    /// A value's bytes, wherever they are.
+    async fn value<'a, S: Source>(
+        &self,
+        source: &S,
+        inode: &Inode,
+        value: Value<'a>,
+    ) -> Result<Cow<'a, [u8]>, Error> {
+        Ok(match value {
+            Value::Bytes(bytes) => bytes.into(),
+            Value::Inode(number, len) => self.value_of_inode(source, inode, number, len).await?.into(),
+        })
+    }
+
+    /// A value that lies in an inode of its own, looked at as the kernel does (`ext4_xattr_inode_get`).
+    pub(crate) async fn value_of_inode<S: Source>(
+        &self,
+        source: &S,
+        owner: &Inode,
+        number: u32,
+        len: u32,
+    ) -> Result<Vec<u8>, Error> {
+        let whose = format!("ea_inode: an attribute of inode {}, in inode {number}", owner.ino.0);
+        if len > CALL_MAX {
+            return Err(Error::Unsupported(format!("{whose}: a value of {len} bytes")));
+        }
+        let inode = self.inode_of(source, Ino(number), true).await.map_err(|error| match error {
+            Error::Corrupt { what, at } => Error::Corrupt { what: format!("{whose}: {what}"), at },
+            other => other,
+        })?;
+        let inner = body(&inode)?;
+        let corrupt = |what: &str| Error::Corrupt { what: format!("{whose}: {what}"), at: inner.at };
+        if inode.kind != FileKind::Regular {
+            return Err(corrupt("which is no regular file"));
+        }
+        if inode.size != u64::from(len) {
+            return Err(corrupt("another length"));
+        }
+        let (mut value, most) = (Vec::new(), u64::from(self.sb.block_size()));
+        while let Some(run) = self.run(source, &inode, inner, wide(value.len())).await? {
+            let RunPlace::Volume(at) = run.place else { return Err(corrupt("a hole in it")) };
+            let block = self.block(source, at.wrapping_shr(self.sb.block_shift), "attribute value").await?;
+            value.extend_from_slice(block.get(..index(run.len.min(most))).unwrap_or(&[]));
+        }
+        let seed = self.sb.seed.unwrap_or_else(|| Crc::START.over(&self.sb.uuid));
+        // Lustre's have no checksum in the place of the time of access, but their owner in that of content.
+        let low = |seconds: i64| u32::try_from(seconds & i64::from(u32::MAX)).unwrap_or(0);
+        let lustre = low(inode.mtime.seconds) == owner.ino.0 && inode.generation == owner.generation;
+        if low(inode.atime.seconds) != seed.over(&value).0 && !lustre {
+            return Err(corrupt("its checksum does not match"));
+        }
+        Ok(value)
+    }
+
     /// The access ACL: in the inode's tail, else in its attribute block.
     pub(crate) async fn acl<S: Source>(&self, source: &S, inode: &Inode) -> Result<Option<Acl>, Error> {
         if !inode.may_have_acl {
@@ -215,7 +349,8 @@ impl Volume {
                 .attribute(area, 0, ACL_ACCESS)
                 .map_err(|what| raw.corrupt(format!("inode {ino}: {what}")))?;
             if let Some(value) = found {
-                return parse_acl(value, ino, raw.at).map(Some);
+                let bytes = self.value(source, inode, value).await?;
+                return parse_acl(&bytes, ino, raw.at).map(Some);
             }
         }
         if body.attribute_block == 0 {
@@ -227,7 +362,10 @@ impl Volume {
             .sb
             .attribute(&block, 32, ACL_ACCESS)
             .map_err(|what| Error::Corrupt { what: format!("attribute block of inode {ino}: {what}"), at })?;
-        found.map(|value| parse_acl(value, ino, at)).transpose()
+        match found {
+            Some(value) => parse_acl(&self.value(source, inode, value).await?, ino, at).map(Some),
+            None => Ok(None),
+        }
     }
 
     async fn attribute_block<S: Source>(&self, source: &S, body: &Body, ino: u32) -> Result<S::Block, Error> {
@@ -265,7 +403,7 @@ impl Volume {
             // Also content that the first area holds alone has the attribute, with an empty value.
             Ok(None) => Err(corrupt("inline data without the attribute system.data")),
             Ok(Some(Value::Bytes(rest))) => Ok((head, rest)),
-            Ok(Some(Value::Inode(_))) => Err(corrupt("inline data in another inode")),
+            Ok(Some(Value::Inode(..))) => Err(corrupt("inline data in another inode")),
             Err(what) => Err(corrupt(what)),
         }
     }
@@ -312,14 +450,12 @@ impl Volume {
     }
 }
 
-fn parse_acl(value: Value<'_>, ino: u32, at: u64) -> Result<Acl, Error> {
-    match value {
-        Value::Inode(other) => {
-            Err(Error::Unsupported(format!("ea_inode: the ACL of inode {ino} is in inode {other}")))
-        }
-        Value::Bytes(bytes) => Acl::parse(bytes).ok_or_else(|| Error::Corrupt {
-            what: format!("the access ACL of inode {ino} is malformed"),
-            at,
-        }),
-    }
+/// Whether a name's number is an ACL's.
+fn is_acl(index: u8) -> bool {
+    matches!(index, attribute::ACL_ACCESS | attribute::ACL_DEFAULT)
+}
+
+fn parse_acl(bytes: &[u8], ino: u32, at: u64) -> Result<Acl, Error> {
+    let what = || format!("the access ACL of inode {ino} is malformed");
+    Acl::parse(bytes).ok_or_else(|| Error::Corrupt { what: what(), at })
 }

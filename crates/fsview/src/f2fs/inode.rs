@@ -168,6 +168,7 @@ pub(super) fn parse<B: std::ops::Deref<Target = [u8]>>(
             .then(|| time(block, 372, 380)),
         generation: u32_at(block, 68),
         may_have_acl,
+        may_have_attributes: may_have_acl,
         verity: advise & ADVISE_VERITY != 0,
         body: crate::Body::F2fs(Body {
             tree,

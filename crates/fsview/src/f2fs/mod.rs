@@ -20,7 +20,8 @@ use std::sync::Arc;
 use crate::acl::Acl;
 use crate::pace::Pace;
 use crate::{
-    DirCursor, DirEntry, Error, FileKind, Ino, Inode, Run, RunPlace, Source, State, VolumeInfo, name,
+    Attribute, DirCursor, DirEntry, Error, FileKind, Ino, Inode, Run, RunPlace, Source, State, VolumeInfo,
+    name,
 };
 
 mod checkpoint;
@@ -268,6 +269,14 @@ impl Volume {
             return Ok(None);
         }
         xattr::acl(source, &self.sb, &self.cp, inode.ino, body).await
+    }
+
+    pub(crate) async fn attributes<S: Source>(
+        &self,
+        source: &S,
+        inode: &Inode,
+    ) -> Result<Vec<Attribute>, Error> {
+        xattr::attributes(source, &self.sb, &self.cp, inode.ino, own(inode)?).await
     }
 }
 

@@ -202,6 +202,7 @@ impl Rolled {
             inode.may_have_acl = self.xattr.is_some()
                 || self.xattr_nid != 0
                 || inode::has_attributes(body.inline_xattr, block);
+            inode.may_have_attributes = inode.may_have_acl;
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Extended attributes (S: fs/f2fs/xattr.c): one area, of which the first part may be at the end of the inode
-//! and the rest in a node of its own; a header, then entries to a zero word. Here only the access ACL is
-//! wanted.
+//! and the rest in a node of its own; a header, then entries to a zero word.
 
 use super::checkpoint::Checkpoint;
 use super::fields::{Nid, corrupt, u8_at, u16_at, u32_at};
@@ -9,29 +8,27 @@ use super::node;
 use super::roll::inode_shown;
 use super::superblock::Superblock;
 use crate::acl::Acl;
-use crate::{Error, Ino, Source};
+use crate::attribute::ACL_ACCESS;
+use crate::{Attribute, Error, Ino, Source};
 
 const MAGIC: u32 = 0xF2F5_2011;
 const HEADER: usize = 24;
 /// Bytes of attributes in a node: all but the footer.
 const IN_NODE: usize = 4072;
-/// Name index of `system.posix_acl_access`.
-const ACL_ACCESS: u8 = 2;
 
 /// Whether an inline area holds any attribute.
 pub(super) fn has_entries(area: &[u8]) -> bool {
     u32_at(area, 0) == MAGIC && u32_at(area, HEADER) != 0
 }
 
-/// The access ACL of an inode.
-pub(super) async fn acl<S: Source>(
+/// The whole area of an inode.
+async fn area_of<S: Source>(
     source: &S,
     sb: &Superblock,
     cp: &Checkpoint,
     ino: Ino,
     body: &Body,
-) -> Result<Option<Acl>, Error> {
-    let at = body.tree.inode.byte();
+) -> Result<Vec<u8>, Error> {
     let mut area = Vec::new();
     if let Some((from, len)) = body.inline_xattr {
         let inode = node::read_at(source, body.tree.inode, Nid(ino.0), ino.0, 0).await?;
@@ -46,6 +43,19 @@ pub(super) async fn acl<S: Source>(
     if let Some(node) = node {
         area.extend_from_slice(node.block.get(..IN_NODE).unwrap_or(&[]));
     }
+    Ok(area)
+}
+
+/// The access ACL of an inode.
+pub(super) async fn acl<S: Source>(
+    source: &S,
+    sb: &Superblock,
+    cp: &Checkpoint,
+    ino: Ino,
+    body: &Body,
+) -> Result<Option<Acl>, Error> {
+    let at = body.tree.inode.byte();
+    let area = area_of(source, sb, cp, ino, body).await?;
     let value =
         find(&area, ACL_ACCESS, b"").map_err(|what| corrupt(format!("inode {}: {what}", ino.0), at))?;
     value
@@ -55,28 +65,62 @@ pub(super) async fn acl<S: Source>(
         .transpose()
 }
 
+/// What the kernel would show of an inode's attributes.
+pub(super) async fn attributes<S: Source>(
+    source: &S,
+    sb: &Superblock,
+    cp: &Checkpoint,
+    ino: Ino,
+    body: &Body,
+) -> Result<Vec<Attribute>, Error> {
+    let bad = |what: String| corrupt(format!("inode {}: {what}", ino.0), body.tree.inode.byte());
+    let area = area_of(source, sb, cp, ino, body).await?;
+    let mut all = Vec::new();
+    for entry in entries(&area) {
+        let (index, name, value) = entry.map_err(bad)?;
+        all.extend(Attribute::of(index, name, value).map_err(|what| bad(what.into()))?);
+    }
+    Ok(all)
+}
+
 /// The value of an attribute in a whole area.
 pub(super) fn find<'a>(area: &'a [u8], index: u8, name: &[u8]) -> Result<Option<&'a [u8]>, String> {
-    if u32_at(area, 0) != MAGIC {
-        return Ok(None);
+    for entry in entries(area) {
+        let (at, found, value) = entry?;
+        if at == index && found == name {
+            return Ok(Some(value));
+        }
     }
-    let mut rest = area.get(HEADER..).unwrap_or(&[]);
+    Ok(None)
+}
+
+/// A name's number, the rest of the name, and the value.
+type Entry<'a> = (u8, &'a [u8], &'a [u8]);
+
+/// The entries of a whole area; an error ends them.
+fn entries(area: &[u8]) -> impl Iterator<Item = Result<Entry<'_>, String>> {
+    let mut rest = match u32_at(area, 0) {
+        MAGIC => area.get(HEADER..).unwrap_or(&[]),
+        _ => &[],
+    };
     // Each entry takes at least four bytes, so this ends.
-    while u32_at(rest, 0) != 0 {
+    std::iter::from_fn(move || {
+        if u32_at(rest, 0) == 0 {
+            return None;
+        }
         let (name_len, value_len) = (usize::from(u8_at(rest, 1)), usize::from(u16_at(rest, 2)));
         let name_end = name_len.saturating_add(4);
         let end = name_end.saturating_add(value_len);
         let (Some(found), Some(value)) = (rest.get(4..name_end), rest.get(name_end..end)) else {
-            return Err(format!(
+            rest = &[];
+            return Some(Err(format!(
                 "an extended attribute of {name_len} and {value_len} bytes past the area's end"
-            ));
+            )));
         };
-        if u8_at(rest, 0) == index && found == name {
-            return Ok(Some(value));
-        }
+        let index = u8_at(rest, 0);
         rest = rest.get(end.next_multiple_of(4)..).unwrap_or(&[]);
-    }
-    Ok(None)
+        Some(Ok((index, found, value)))
+    })
 }
 
 #[cfg(test)]

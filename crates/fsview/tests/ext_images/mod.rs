@@ -388,6 +388,25 @@ fn plant_lists(root: &Path) -> Result<(), String> {
     fs::create_dir(&dir).map_err(text)?;
     run("setfacl", &["-m", "u:5:x,d:u:6:rwx", dir.to_str().unwrap()])?;
     fs::write(dir.join("inherits"), "").map_err(text)?;
+    let path = lists.join("attributes");
+    fs::write(&path, "named").map_err(text)?;
+    let path = path.to_str().unwrap();
+    for (name, value) in [
+        ("user.a", "one".to_owned()),
+        ("user.no value", String::new()),
+        ("trusted.of root", "two".repeat(50)),
+        ("security.other", "three".to_owned()),
+    ] {
+        run("setfattr", &["-n", name, "-v", &value, path])?;
+    }
+    // A link has only such.
+    let link = lists.join("link");
+    symlink("user", &link).map_err(text)?;
+    run("setfattr", &["-h", "-n", "trusted.of a link", "-v", "four", link.to_str().unwrap()])?;
+    // Only feature ea_inode has room for them.
+    for len in [5000, 40_000] {
+        let _ = run("setfattr", &["-n", &format!("user.{len}"), "-v", &"l".repeat(len), path]);
+    }
     Ok(())
 }
 

@@ -129,6 +129,7 @@ fn library(package: &str) -> String {
     match package {
         "md-5" => "md5".to_owned(),
         "perf-event2" => "perf_event".to_owned(),
+        "nearside-fsrlib-c" => "nearside".to_owned(),
         _ => package.replace('-', "_"),
     }
 }

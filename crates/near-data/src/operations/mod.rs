@@ -44,6 +44,10 @@ pub enum Operation {
     Gather(GatherOptions),
     /// The rows of a table that are nearest to a query, as `Record::Near`s, the nearest first.
     Nearest(NearestOptions),
+    /// Extended attributes of each target, as `Record::Attribute`s behind its `Record::File`: those that the
+    /// kernel would let the user read. In a tree, of all entries. A cursor's `found` counts attributes that
+    /// were answered whole, its `offset` bytes of the next.
+    Attributes,
 }
 
 /// What is known of an operation without doing it.
@@ -80,10 +84,11 @@ pub(crate) mod number {
     pub const NAMES: u16 = 9;
     pub const GATHER: u16 = 10;
     pub const NEAREST: u16 = 11;
+    pub const ATTRIBUTES: u16 = 12;
 }
 
 /// All operations, by their numbers.
-pub const KINDS: [Kind; 12] = [
+pub const KINDS: [Kind; 13] = [
     Kind { name: "nop", brief: true, ..Kind::ABOUT },
     Kind { name: "info", ..Kind::ABOUT },
     Kind { name: "search", options: SearchOptions::BITS, ..Kind::OVER },
@@ -96,6 +101,7 @@ pub const KINDS: [Kind; 12] = [
     Kind { name: "names", ..Kind::ABOUT },
     Kind { name: "gather", options: GatherOptions::BITS, ..Kind::OVER },
     Kind { name: "nearest", options: NearestOptions::BITS, ..Kind::OVER },
+    Kind { name: "attributes", ..Kind::ABOUT },
 ];
 
 impl Operation {
@@ -115,6 +121,7 @@ impl Operation {
             Operation::Names => number::NAMES,
             Operation::Gather(_) => number::GATHER,
             Operation::Nearest(_) => number::NEAREST,
+            Operation::Attributes => number::ATTRIBUTES,
         }
     }
 

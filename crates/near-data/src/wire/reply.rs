@@ -36,12 +36,14 @@ mod kind {
     pub const ANSWERED: u16 = 15;
     pub const ROW: u16 = 16;
     pub const NEAR: u16 = 17;
+    pub const ATTRIBUTE: u16 = 18;
 }
 
 const LINE_CONTEXT: u16 = 1;
 const LINE_CONTINUES: u16 = 2;
 const ENTRY_BIRTH: u16 = 1;
 const ENTRY_LINK: u16 = 2;
+const ENTRY_ATTRIBUTES: u16 = 4;
 const VOLUME_NEEDS_RECOVERY: u16 = 1;
 const VOLUME_RECOVERED: u16 = 2;
 const VOLUME_UNSTABLE: u16 = 4;
@@ -245,6 +247,12 @@ fn put_sized(out: &mut Vec<u8>, parts: &[&[u8]]) {
     }
 }
 
+fn put_attribute(out: &mut Vec<u8>, name: &[u8], numbers: [u64; 2], value: &[u8]) {
+    put_numbers(out, &numbers);
+    put_sized(out, &[name]);
+    out.extend_from_slice(value);
+}
+
 fn put_numbers(out: &mut Vec<u8>, numbers: &[u64]) {
     for n in numbers {
         out.extend_from_slice(&n.to_le_bytes());
@@ -258,6 +266,7 @@ impl Record<'_> {
             Record::File { path, .. } | Record::Failed { path, .. } | Record::Name { path, .. } => path.len(),
             Record::Line { bytes, .. } | Record::Data { bytes, .. } => bytes.len().saturating_add(16),
             Record::Row { values, .. } => values.len().saturating_add(8),
+            Record::Attribute { name, value, .. } => name.len().saturating_add(value.len()),
             _ => 0,
         }
     }
@@ -335,6 +344,10 @@ impl Record<'_> {
                 out.extend_from_slice(&score.to_le_bytes());
                 (kind::NEAR, 0)
             }
+            Record::Attribute { name, len, offset, value } => {
+                put_attribute(out, name, [*len, *offset], value);
+                (kind::ATTRIBUTE, 0)
+            }
         }
     }
 }
@@ -367,7 +380,8 @@ fn encode_entry(e: &FileEntry<'_>, out: &mut Vec<u8>) -> u16 {
     out.extend_from_slice(&e.path);
     out.extend_from_slice(link);
     let birth = if e.birth.is_some() { ENTRY_BIRTH } else { 0 };
-    birth | if e.link.is_some() { ENTRY_LINK } else { 0 }
+    let link = if e.link.is_some() { ENTRY_LINK } else { 0 };
+    birth | link | if e.attributes { ENTRY_ATTRIBUTES } else { 0 }
 }
 
 fn encode_volume(v: &VolumeRecord<'_>, out: &mut Vec<u8>) -> u16 {
@@ -545,6 +559,10 @@ fn decode_record<'a>(number: u16, flags: u16, mut v: Reader<'a>, at: usize) -> R
         }
         kind::ROW => Record::Row { number: v.u64()?, values: v.tail().into() },
         kind::NEAR => Record::Near { row: v.u64()?, score: f32::from_bits(v.u32()?) },
+        kind::ATTRIBUTE => {
+            let (len, offset, name) = (v.u64()?, v.u64()?, v.len()?);
+            Record::Attribute { name: v.bytes(name)?.into(), len, offset, value: v.tail().into() }
+        }
         _ => return Err(WireError { at, what: Fault::Unknown("record", number.into()) }),
     };
     v.end()?;
@@ -580,6 +598,7 @@ fn decode_entry<'a>(flags: u16, v: &mut Reader<'a>) -> Result<FileEntry<'a>, Wir
         times,
         birth: (flags & ENTRY_BIRTH != 0).then_some(birth),
         link: (flags & ENTRY_LINK != 0).then_some(link),
+        attributes: flags & ENTRY_ATTRIBUTES != 0,
     })
 }
 

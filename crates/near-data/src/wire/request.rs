@@ -150,7 +150,8 @@ pub fn encode_request(request: &Request) -> Vec<u8> {
         | Operation::List
         | Operation::Stat
         | Operation::Map
-        | Operation::Names => {}
+        | Operation::Names
+        | Operation::Attributes => {}
     }
     if let Some(cursor) = &request.resume {
         let mut value = Vec::new();
@@ -443,6 +444,7 @@ impl<'a> Parts<'a> {
                 number::NAMES => Operation::Names,
                 number::GATHER => Operation::Gather(all(self.options, GatherOptions::take)?),
                 number::NEAREST => Operation::Nearest(all(self.options, NearestOptions::take)?),
+                number::ATTRIBUTES => Operation::Attributes,
                 _ => {
                     return Err(WireError { at: 16, what: Fault::Unknown("operation", operation.into()) });
                 }

@@ -116,6 +116,7 @@ fn request() -> impl Strategy<Value = Request> {
         Just(Operation::Names),
         gather().prop_map(Operation::Gather),
         nearest().prop_map(Operation::Nearest),
+        Just(Operation::Attributes),
     ];
     (
         any::<(u32, u32, u32, bool)>(),
@@ -172,8 +173,9 @@ fn entry() -> impl Strategy<Value = FileEntry<'static>> {
         any::<[(i64, u32); 3]>(),
         any::<Option<(i64, u32)>>(),
         proptest::option::of(blob(30)),
+        any::<bool>(),
     )
-        .prop_map(|(path, n, mode, w, times, birth, link)| FileEntry {
+        .prop_map(|(path, n, mode, w, times, birth, link, attributes)| FileEntry {
             path,
             ino: n[0],
             mode,
@@ -186,6 +188,7 @@ fn entry() -> impl Strategy<Value = FileEntry<'static>> {
             times,
             birth,
             link,
+            attributes,
         })
 }
 
@@ -250,6 +253,8 @@ fn record() -> impl Strategy<Value = Record<'static>> {
         proptest::option::of(failure()).prop_map(Record::Answered),
         (any::<u64>(), blob(90)).prop_map(|(number, values)| Record::Row { number, values }),
         (any::<u64>(), number()).prop_map(|(row, score)| Record::Near { row, score }),
+        (any::<(u64, u64)>(), blob(50), blob(90))
+            .prop_map(|((len, offset), name, value)| { Record::Attribute { name, len, offset, value } }),
     ]
 }
 

@@ -136,7 +136,7 @@ async fn reader<'a, S: Source>(volume: &'a Volume, source: &'a S) -> Result<Read
         return Err(Error::Unsupported(what));
     }
     let raw = volume.raw_inode(source, Ino(place.inode)).await.map_err(|error| within("its inode", error))?;
-    let parsed = volume.parse_inode(&raw, Ino(place.inode));
+    let parsed = volume.parse_inode(&raw, Ino(place.inode), false);
     let inode = parsed.unwrap_or_else(|| Err(raw.corrupt("its inode is cut short".into())));
     let inode = inode.map_err(|error| within("its inode", error))?;
     if inode.kind != crate::FileKind::Regular {

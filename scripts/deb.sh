@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Packages for Debian, of what was built: deb.sh [FOLDER [OUT]]    FOLDER: target/release, OUT: target/debian
+# nearside (the command, its manual, completions, unit and configuration), libnearside0 (FSRLib for programs), libnearside-dev (for who
+# builds them). What goes into each is said in crates/cli/Cargo.toml and crates/fsrlib-c/Cargo.toml.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+built=${1:-target/release}
+out=${2:-target/debian}
+root=out/package/root
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+grep -qF "libnearside0 (= $version-1)" crates/fsrlib-c/Cargo.toml \
+  || { echo "deb.sh: crates/fsrlib-c/Cargo.toml has libnearside-dev want another version than $version"; exit 1; }
+# When it was last changed, so that the same sources make the same packages.
+date=$(git log -1 --format=%cD 2>/dev/null || date -R)
+rm -rf out/package
+scripts/install.sh "$root" /usr "$built" >/dev/null
+mkdir -p out/package/scripts "$out"
+cp "$root/usr/lib/systemd/system/nearside.service" out/package/scripts/nearside.service
+for name in nearside libnearside0 libnearside-dev; do
+  printf '%s (%s-1) unstable; urgency=medium\n\n  * See CHANGELOG.md.\n\n -- %s  %s\n' "$name" "$version" \
+    "The Nearside developers <nearside@example.invalid>" "$date" > "out/package/$name.changelog"
+done
+make() { cargo deb --no-build --no-strip --locked --output "$out" "$@"; }
+make -p nearside-cli
+make -p nearside-fsrlib-c
+make -p nearside-fsrlib-c --variant shared
+# Which package a program needs that is linked with the library: cargo-deb has no place for that.
+shared=$(echo "$out"/libnearside0_"$version"-1_*.deb)
+dpkg-deb --raw-extract "$shared" out/package/shared
+echo "libnearside 0 libnearside0 (>= $version)" > out/package/shared/DEBIAN/shlibs
+dpkg-deb --root-owner-group --build out/package/shared "$shared" >/dev/null

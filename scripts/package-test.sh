@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# The packages in fresh roots, as root: package-test.sh [FOLDER]    FOLDER holds them (target/debian)
+# In a Debian 12 made by mmdebstrap: installed, the command run on an image, its manual shown, its unit verified, a program built with the
+# library's; removed and purged, after which no file is left. In Debian 13 the packages and the command. Last what lintian says.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+folder=${1:-target/debian}
+[ "$(id -u)" = 0 ] || { echo "package-test.sh: needs root, for chroot"; exit 1; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+step() { printf '\n== %s\n' "$*"; }
+
+mkdir "$work/tree"
+printf 'one\nERROR two\n' > "$work/tree/app.log"
+truncate -s 16M "$work/disk.img"
+/sbin/mke2fs -q -t ext4 -d "$work/tree" "$work/disk.img"
+
+# Runs a script in a root that mmdebstrap makes and takes away again: in_root SUITE PACKAGES SCRIPT
+in_root() {
+  # shellcheck disable=SC2016 # $1 is the root, in the hook's shell
+  mmdebstrap --quiet --mode=root --variant=minbase --include="$2" \
+    --customize-hook="mkdir \"\$1/packages\" && cp $folder/*.deb $work/disk.img crates/fsrlib-c/examples/search.c \"\$1/packages\"" \
+    --customize-hook="cp $work/script \"\$1/script\"" \
+    --customize-hook='chroot "$1" sh -eu /script' \
+    "$1" /dev/null
+}
+
+step "Debian 12"
+cat > "$work/script" <<'SCRIPT'
+cd /packages
+find / -xdev -path /proc -prune -o -path /sys -prune -o ! -type d -print | sort > /before
+# As a user's machine, which keeps manual pages.
+rm -f /etc/dpkg/dpkg.cfg.d/docker*
+apt-get install -qq ./nearside_*.deb >/dev/null
+nearside --version
+test "$(nearside grep -d disk.img -rn ERROR /)" = "/app.log:2:ERROR two"
+man nearside-grep | head -5 | grep -q grep
+nearside serve --config /etc/nearside/serve.toml --check
+systemd-analyze verify /usr/lib/systemd/system/nearside.service /lib/systemd/system/nearside.service
+test -s /usr/share/bash-completion/completions/nearside
+apt-get install -qq ./libnearside0_*.deb ./libnearside-dev_*.deb gcc libc6-dev pkg-config >/dev/null
+cc -std=c89 search.c $(pkg-config --cflags --libs nearside) -o shared
+ldd shared | grep libnearside.so.0
+test "$(./shared disk.img / ERROR 2>/dev/null)" = "/app.log:2:ERROR two"
+cc -static search.c $(pkg-config --static --cflags --libs nearside) -o static 2>/dev/null
+test "$(./static disk.img / ERROR 2>/dev/null)" = "/app.log:2:ERROR two"
+# A file that the user has changed is kept, until it is purged.
+echo '# mine' >> /etc/nearside/serve.toml
+dpkg --remove libnearside-dev libnearside0 nearside >/dev/null
+grep -q mine /etc/nearside/serve.toml
+dpkg --purge libnearside-dev libnearside0 nearside >/dev/null
+find / -xdev \( -name '*nearside*' -o -path '*/nearside/*' \) ! -path '/packages*' ! -path '/proc*' ! -path '/var/log/*' ! -path '/var/cache/*' > /left
+cat /left; test ! -s /left
+echo "installed, used and purged"
+SCRIPT
+in_root bookworm systemd,man-db
+
+step "Debian 13"
+cat > "$work/script" <<'SCRIPT'
+cd /packages
+apt-get install -qq ./nearside_*.deb ./libnearside0_*.deb >/dev/null
+nearside --version
+test "$(nearside grep -d disk.img -rn ERROR /)" = "/app.log:2:ERROR two"
+dpkg --purge libnearside0 nearside >/dev/null
+echo "installed, used and purged"
+SCRIPT
+in_root trixie systemd
+
+step "lintian"
+lintian --no-tag-display-limit "$folder"/*.deb || true
+step "sizes"
+for deb in "$folder"/*.deb; do
+  printf '%s: %s KiB packed, %s KiB installed\n' "$(basename "$deb")" "$(($(stat -c %s "$deb") / 1024))" "$(dpkg-deb -f "$deb" Installed-Size)"
+done
