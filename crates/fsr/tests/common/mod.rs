@@ -42,6 +42,7 @@ pub enum Got {
     Answered(Option<Failure>),
     Row(u64, Vec<f32>),
     Near(u64, f32),
+    Batch(u64, u64),
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -94,6 +95,7 @@ impl Sink for Records {
                 Got::Row(*number, values.as_chunks().0.iter().map(|n| f32::from_le_bytes(*n)).collect())
             }
             Record::Near { row, score } => Got::Near(*row, *score),
+            Record::Batch { rows, bad, .. } => Got::Batch(*rows, *bad),
         };
         let size = 24
             + match &record {
@@ -101,6 +103,7 @@ impl Sink for Records {
                 Record::Entry(entry) => entry.path.len() + 100,
                 Record::Line { bytes, .. } | Record::Data { bytes, .. } => bytes.len(),
                 Record::Row { values, .. } => values.len(),
+                Record::Batch { stream, .. } => stream.len(),
                 _ => 24,
             };
         if self.used + size + path_len + 64 > self.limit {

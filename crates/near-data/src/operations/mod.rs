@@ -3,10 +3,15 @@
 
 mod checksum;
 mod search;
+mod select;
 mod table;
 
 pub use checksum::Digest;
 pub use search::{Answer, SearchOptions};
+pub use select::{
+    Aggregate, ColumnType, Comparison, Function, Literal, MAX_AGGREGATES, MAX_COLUMN_NAME, MAX_FIELDS,
+    MAX_REGEXES, MAX_ROW_GROUPS, MAX_TERM_TEXT, MAX_TERMS, ParseError, RowFormat, SelectOptions, Term,
+};
 pub use table::{Element, GatherOptions, MAX_COLUMNS, MAX_NEAREST, Measure, NearestOptions, Pooling, Table};
 
 /// What to do.
@@ -44,6 +49,9 @@ pub enum Operation {
     Gather(GatherOptions),
     /// The rows of a table that are nearest to a query, as `Record::Near`s, the nearest first.
     Nearest(NearestOptions),
+    /// Rows of a text table, or what is made of their groups, as [`Record::Batch`](crate::Record::Batch)es. What a
+    /// cursor's `found` counts are rows that were answered.
+    Select(alloc::boxed::Box<SelectOptions>),
 }
 
 /// What is known of an operation without doing it.
@@ -80,10 +88,11 @@ pub(crate) mod number {
     pub const NAMES: u16 = 9;
     pub const GATHER: u16 = 10;
     pub const NEAREST: u16 = 11;
+    pub const SELECT: u16 = 12;
 }
 
 /// All operations, by their numbers.
-pub const KINDS: [Kind; 12] = [
+pub const KINDS: [Kind; 13] = [
     Kind { name: "nop", brief: true, ..Kind::ABOUT },
     Kind { name: "info", ..Kind::ABOUT },
     Kind { name: "search", options: SearchOptions::BITS, ..Kind::OVER },
@@ -96,6 +105,7 @@ pub const KINDS: [Kind; 12] = [
     Kind { name: "names", ..Kind::ABOUT },
     Kind { name: "gather", options: GatherOptions::BITS, ..Kind::OVER },
     Kind { name: "nearest", options: NearestOptions::BITS, ..Kind::OVER },
+    Kind { name: "select", options: SelectOptions::BITS, ..Kind::OVER },
 ];
 
 impl Operation {
@@ -115,6 +125,7 @@ impl Operation {
             Operation::Names => number::NAMES,
             Operation::Gather(_) => number::GATHER,
             Operation::Nearest(_) => number::NEAREST,
+            Operation::Select(_) => number::SELECT,
         }
     }
 

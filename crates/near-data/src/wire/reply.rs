@@ -36,6 +36,7 @@ mod kind {
     pub const ANSWERED: u16 = 15;
     pub const ROW: u16 = 16;
     pub const NEAR: u16 = 17;
+    pub const BATCH: u16 = 18;
 }
 
 const LINE_CONTEXT: u16 = 1;
@@ -258,6 +259,7 @@ impl Record<'_> {
             Record::File { path, .. } | Record::Failed { path, .. } | Record::Name { path, .. } => path.len(),
             Record::Line { bytes, .. } | Record::Data { bytes, .. } => bytes.len().saturating_add(16),
             Record::Row { values, .. } => values.len().saturating_add(8),
+            Record::Batch { stream, .. } => stream.len().saturating_add(16),
             _ => 0,
         }
     }
@@ -334,6 +336,11 @@ impl Record<'_> {
                 put_numbers(out, &[*row]);
                 out.extend_from_slice(&score.to_le_bytes());
                 (kind::NEAR, 0)
+            }
+            Record::Batch { rows, bad, stream } => {
+                put_numbers(out, &[*rows, *bad]);
+                out.extend_from_slice(stream);
+                (kind::BATCH, 0)
             }
         }
     }
@@ -545,6 +552,7 @@ fn decode_record<'a>(number: u16, flags: u16, mut v: Reader<'a>, at: usize) -> R
         }
         kind::ROW => Record::Row { number: v.u64()?, values: v.tail().into() },
         kind::NEAR => Record::Near { row: v.u64()?, score: f32::from_bits(v.u32()?) },
+        kind::BATCH => Record::Batch { rows: v.u64()?, bad: v.u64()?, stream: v.tail().into() },
         _ => return Err(WireError { at, what: Fault::Unknown("record", number.into()) }),
     };
     v.end()?;
