@@ -49,8 +49,8 @@ pub enum Operation {
     Gather(GatherOptions),
     /// The rows of a table that are nearest to a query, as `Record::Near`s, the nearest first.
     Nearest(NearestOptions),
-    /// Rows of a text table, or what is made of their groups, as [`Record::Batch`](crate::Record::Batch)es. What a
-    /// cursor's `found` counts are rows that were answered.
+    /// Rows of a text table, or what is made of their groups, as `Record::Batch`es. What a cursor's `found`
+    /// counts are rows that were answered.
     Select(alloc::boxed::Box<SelectOptions>),
 }
 
