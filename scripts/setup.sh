@@ -41,7 +41,7 @@ wanted() {
     echo "grub-common:/usr/bin/grub-mkimage grub-pc-bin:/usr/lib/grub/i386-pc/boot.img"
     # Applications on a drive.
     echo "rocksdb-tools:/usr/bin/db_bench memcached:/usr/bin/memcached redis-server:/usr/bin/redis-server postgresql:/usr/bin/pgbench"
-    echo "kmod:/sbin/depmod python3:/usr/bin/python3 python3-numpy:/usr/lib/python3/dist-packages/numpy binutils:/usr/bin/strip" ;;
+    echo "kmod:/sbin/depmod python3:/usr/bin/python3 python3-venv:/usr/share/doc/python3-venv python3-numpy:/usr/lib/python3/dist-packages/numpy binutils:/usr/bin/strip" ;;
   esac
 }
 
@@ -108,6 +108,14 @@ if [ "$what" = static ]; then
   static=$(uname -m)-unknown-linux-musl
   [ -d "$(rustc --print sysroot)/lib/rustlib/$static" ] || rustup target add "$static" \
     || give_up "rustup cannot add $static, for which a static program is built"
+fi
+
+# DuckDB and pyarrow, by which selections are checked, in an environment of their own.
+oracles=target/oracles
+if [ "$what" = test ] && ! $oracles/bin/python -c 'import duckdb, pyarrow' 2>/dev/null; then
+  say "installing DuckDB and pyarrow into $oracles"
+  { python3 -m venv $oracles && $oracles/bin/pip install -q --disable-pip-version-check duckdb==2.0.1 pyarrow==26.0.1; } \
+    || say "could not install them; what needs them is left out"
 fi
 
 # Another processor, for which `make test` checks the workspace where it can.

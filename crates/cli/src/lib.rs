@@ -48,6 +48,8 @@ mod out;
 mod partition;
 mod parts;
 mod progress;
+mod select;
+mod select_out;
 mod serve;
 mod server;
 mod sim;
@@ -122,6 +124,8 @@ enum Command {
     Gather(gather::GatherArgs),
     /// Find the rows of tables that are nearest to a query
     Nearest(nearest::NearestArgs),
+    /// Choose rows of CSV and JSON-lines files, and put them together
+    Select(select::SelectArgs),
     /// Say what trees take of the volume
     Du(du::DuArgs),
     /// Say when files were read, changed and made, in a form that mactime reads
@@ -187,6 +191,7 @@ pub fn main() -> ExitCode {
         Command::Cksum(a) => cksum::run(a),
         Command::Gather(a) => gather::run(a),
         Command::Nearest(a) => nearest::run(a),
+        Command::Select(a) => select::run(a),
         Command::Du(a) => du::run(a),
         Command::Timeline(a) => timeline::run(a),
         Command::Diff(a) => diff::run(a),

@@ -22,7 +22,7 @@ use nearside_embedded::{AnyStore, Embedded, Options};
 use nearside_firmware::Fsr;
 use nearside_fsrlib::{
     Answer, Ask, Credentials, Digest, Element, Error, Failure, FileEntry, GatherOptions, NearestOptions,
-    Operation, Pooling, Record, Request, SearchOptions, Session, Table, Target,
+    Operation, Pooling, Record, Request, RowFormat, SearchOptions, SelectOptions, Session, Table, Target,
 };
 use nearside_fsview::{FileKind, State, Volume};
 use nearside_near_data::wire;
@@ -241,6 +241,7 @@ fn questions(tree: &Tree) -> Vec<Question> {
                 one(path, search(), true, 0);
                 one(path, gather(node.size), true, 0);
                 one(path, nearest(), true, 1000);
+                one(path, select(), true, 0);
                 one(path, Operation::Read { offset: node.size / 3, len: u64::MAX }, true, 0);
             }
             FileKind::Directory => {
@@ -277,6 +278,16 @@ pub(crate) fn gather(size: u64) -> Operation {
 
 pub(crate) fn nearest() -> Operation {
     Operation::Nearest(NearestOptions { table: BYTES, count: 9, query: vec![1.0], ..Default::default() })
+}
+
+/// A file as a table of its lines' first words.
+pub(crate) fn select() -> Operation {
+    Operation::Select(Box::new(SelectOptions {
+        format: RowFormat::Csv { delimiter: b' ', quote: None, header: false },
+        aggregates: SelectOptions::aggregates("count(*)").unwrap_or_default(),
+        skip_bad: true,
+        ..SelectOptions::default()
+    }))
 }
 
 /// The tree as the answers to its list and its checksums show it.

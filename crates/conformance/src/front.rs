@@ -389,6 +389,7 @@ pub fn answers(fronts: &impl Fronts, image: &Path) -> Vec<Reply<'static>> {
         // Files without a byte have no row.
         Ask::tree("/", crate::drive::gather(1)),
         Ask::tree("/", crate::drive::nearest()),
+        Ask::tree("/", crate::drive::select()),
         Ask::path("/", Operation::Stat),
         Ask::path("/", Operation::Info),
         Ask::path("/no such name", Operation::Stat),

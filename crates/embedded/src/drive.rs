@@ -9,7 +9,8 @@ use std::sync::Arc;
 use nearside_clock::TscClock;
 use nearside_firmware::Fsr;
 use nearside_fsrlib::{
-    Ask, Digest, Error, FileEntry, GatherOptions, NearestOptions, Operation, Record, SearchOptions, Session,
+    Ask, Digest, Error, FileEntry, GatherOptions, NearestOptions, Operation, Record, SearchOptions,
+    SelectOptions, Session,
 };
 
 use crate::{AnyStore, Embedded, Options, image};
@@ -158,6 +159,21 @@ impl Drive {
             }
         })?;
         Ok(found)
+    }
+
+    /// Rows of a CSV or JSON-lines file, or of their groups: streams of Arrow's, each a schema and a batch
+    /// (`nearside_ndp::select` reads them, and puts groups of several files together).
+    ///
+    /// # Errors
+    /// As [`Drive::grep`]; a file that is no such table, and a row that is not as the others.
+    pub fn select(&mut self, path: impl AsRef<Path>, rows: SelectOptions) -> Result<Vec<Vec<u8>>, Error> {
+        let mut streams = Vec::new();
+        self.each(&Ask::path(bytes(&path), Operation::Select(Box::new(rows))), |record| {
+            if let Record::Batch { stream, .. } = record {
+                streams.push(stream.into_owned());
+            }
+        })?;
+        Ok(streams)
     }
 
     /// The rows of a table that are nearest to a query, the nearest first, each with its inner product or the

@@ -5,7 +5,8 @@ use std::process::Command;
 use nearside_conformance::needs;
 use nearside_embedded::Drive;
 use nearside_fsrlib::{
-    Digest, Element, Error, Failure, GatherOptions, Measure, NearestOptions, Pooling, Table,
+    Digest, Element, Error, Failure, GatherOptions, Measure, NearestOptions, Pooling, RowFormat,
+    SelectOptions, Table,
 };
 
 #[test]
@@ -56,6 +57,14 @@ fn an_image_is_asked_for_its_files() {
     assert_eq!(sums, [[f32::from(b'E') / 2.0 + f32::from(b'R') / 2.0]]);
     let query = NearestOptions { table, measure: Measure::L2, count: 1, query: vec![16.0] };
     assert_eq!(drive.nearest(old, query).unwrap(), [(5, 0.0)]);
+    let rows = SelectOptions {
+        format: RowFormat::Csv { delimiter: b' ', quote: None, header: false },
+        filter: SelectOptions::condition("column_1 = 'ERROR'").unwrap(),
+        aggregates: SelectOptions::aggregates("count(*)").unwrap(),
+        ..SelectOptions::default()
+    };
+    let streams = drive.select(old, rows).unwrap();
+    assert!(streams.len() == 1 && streams[0].starts_with(&[0xff; 4]), "{streams:?}");
     assert!(matches!(drive.cat("/none"), Err(Error::Refused(Failure::NotFound))));
     assert!(matches!(drive.cat("/log"), Err(Error::Refused(Failure::IsADirectory))));
     assert!(matches!(drive.grep("(", "/"), Err(Error::Refused(Failure::InvalidPattern(_)))));

@@ -8,8 +8,8 @@ use nearside_conformance::volume::{must, tool};
 
 use nearside_fsr::{Config, MemoryMedia, Retriever};
 use nearside_near_data::{
-    Answer, Digest, Element, Failure, GatherOptions, NearestOptions, Operation, Pooling, SearchOptions,
-    Table, Target,
+    Answer, Digest, Element, Failure, GatherOptions, NearestOptions, Operation, Pooling, RowFormat,
+    SearchOptions, SelectOptions, Table, Target,
 };
 use nearside_random::Rng;
 
@@ -72,6 +72,19 @@ fn files_are_read_and_worked_on_in_pieces() {
     for rows in [rows, empty] {
         let (yields, failure) = yields(&media, &retriever, &request(path("/long"), Operation::Gather(rows)));
         assert!(failure.is_none() && yields >= 5000, "{yields} {failure:?}");
+    }
+    // Rows of a line each; groups of them, and a regular expression.
+    let format = RowFormat::Csv { delimiter: b',', quote: None, header: false };
+    let all = SelectOptions { format, ..SelectOptions::default() };
+    let filter = SelectOptions::condition("not column_1 between 5 and 900").unwrap();
+    let aggregates = SelectOptions::aggregates("count(*), max(column_1)").unwrap();
+    for select in
+        [SelectOptions { aggregates, ..all.clone() }, SelectOptions { filter, limit: Some(50_000), ..all }]
+    {
+        let rows = select.limit.unwrap_or(2_000_000);
+        let select = Operation::Select(Box::new(select));
+        let (yields, failure) = yields(&media, &retriever, &request(path("/long"), select));
+        assert!(failure.is_none() && yields >= rows / 300, "{yields} {failure:?}");
     }
     let nearest = NearestOptions { table, count: 1000, query: vec![1.0], ..NearestOptions::default() };
     for (operation, piece) in [

@@ -43,7 +43,7 @@ fn files(root: &Path) {
     symlink(format!("{}public", "./".repeat(60)), root.join("slow")).unwrap();
 }
 
-fn content() -> [Operation; 7] {
+fn content() -> [Operation; 8] {
     let options = SearchOptions {
         patterns: vec![b"SECRET".to_vec()],
         answer: Answer::Lines,
@@ -59,6 +59,7 @@ fn content() -> [Operation; 7] {
         Operation::Map,
         Operation::Gather(GatherOptions { table, indices: vec![0], ..GatherOptions::default() }),
         Operation::Nearest(NearestOptions { table, count: 1, query: vec![1.0], ..NearestOptions::default() }),
+        Operation::Select(Box::default()),
     ]
 }
 

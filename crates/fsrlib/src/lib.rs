@@ -38,9 +38,10 @@ pub use kernel::KernelTransport;
 pub use nearside_driver as driver;
 pub use nearside_fsr::{Acl, Deleted, Part, State};
 pub use nearside_near_data::{
-    Answer, BlockRange, Counters, Credentials, Cursor, Digest, EXTENT_INLINE, EXTENT_ZEROS, Element, Failure,
-    FileEntry, GatherOptions, MAX_COLUMNS, MAX_GROUPS, MAX_NEAREST, MAX_PATH, Measure, NearestOptions,
-    Operation, Pooling, Record, Recovered, Reply, Request, SearchOptions, SearchTotals, Table, Target,
+    Aggregate, Answer, BlockRange, ColumnType, Comparison, Counters, Credentials, Cursor, Digest,
+    EXTENT_INLINE, EXTENT_ZEROS, Element, Failure, FileEntry, Function, GatherOptions, Literal, MAX_COLUMNS,
+    MAX_GROUPS, MAX_NEAREST, MAX_PATH, Measure, NearestOptions, Operation, ParseError, Pooling, Record,
+    Recovered, Reply, Request, RowFormat, SearchOptions, SearchTotals, SelectOptions, Table, Target, Term,
     VolumeRecord,
 };
 pub use nearside_spec::log::NearDataLog;

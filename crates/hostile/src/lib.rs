@@ -28,6 +28,7 @@ pub mod patched;
 pub mod pointers;
 pub mod rig;
 pub mod search;
+pub mod select;
 pub mod sites;
 pub mod sockets;
 pub mod structure;
@@ -78,6 +79,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "posix_acl", run: acl::run, seeds: acl::seeds },
     Target { name: "prp_sgl", run: pointers::run, seeds: pointers::seeds },
     Target { name: "qcow2_image", run: disk::run, seeds: disk::seeds },
+    Target { name: "select_rows", run: select::run, seeds: select::seeds },
     Target { name: "socket_peer", run: sockets::peer, seeds: sockets::peer_seeds },
     Target { name: "tcp_auth", run: authentication::run, seeds: authentication::seeds },
     Target { name: "tcp_capsule", run: fabrics::capsule, seeds: fabrics::capsule_seeds },

@@ -105,6 +105,24 @@ fn on_table(gathers: bool, how: u8, flags: u8, [rows, bags]: [Vec<u8>; 2]) -> Op
     })
 }
 
+/// A selection, by texts as people write them: what is none is left out.
+fn select(how: u8, [flags, limit]: [u8; 2], [condition, groups, aggregates]: [Vec<u8>; 3]) -> Operation {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Operation::Select(Box::new(SelectOptions {
+        format: match how % 3 {
+            0 => RowFormat::JsonLines,
+            1 => RowFormat::default(),
+            _ => RowFormat::Csv { delimiter: b' ', quote: None, header: flags & 4 != 0 },
+        },
+        filter: SelectOptions::condition(&text(&condition)).unwrap_or_default(),
+        limit: (limit > 128).then_some(limit.into()),
+        group_by: SelectOptions::names(&text(&groups)).unwrap_or_default(),
+        aggregates: SelectOptions::aggregates(&text(&aggregates)).unwrap_or_default(),
+        skip_bad: flags & 8 != 0,
+        ..SelectOptions::default()
+    }))
+}
+
 /// A search for a pattern; of its flags one byte is the request's, the other its cursor's.
 fn search(pattern: Vec<u8>, answer: u8, [flags, cursor, depth, uid]: [u8; 4]) -> Operation {
     Operation::Search(SearchOptions {
@@ -180,6 +198,7 @@ fn compose(bytes: &[u8]) -> Option<Request> {
             8 => Operation::Map,
             9 => Operation::Names,
             12 => Operation::Attributes,
+            13 => select(operation / operations, [flags, depth], [next(), next(), next()]),
             n => on_table(n == 10, operation / operations, flags, [next(), next()]),
         },
         follow: flags & 2 == 0,
@@ -272,6 +291,13 @@ pub fn operations() -> Vec<Operation> {
             query: vec![1.0],
         }),
         Operation::Attributes,
+        Operation::Select(Box::new(SelectOptions {
+            filter: SelectOptions::condition("column_1 like '%l%' and not column_1 ~ '^q+$'")
+                .unwrap_or_default(),
+            format: RowFormat::Csv { delimiter: b',', quote: None, header: false },
+            skip_bad: true,
+            ..SelectOptions::default()
+        })),
     ]
 }
 

@@ -11,9 +11,9 @@
 //! lines; `engine` makes the matcher that suits it; `search` cuts pieces into whole lines and keeps what is
 //! left over; `walk` finds lines, context and numbers in a run of whole lines; the sink takes them.
 //! [`unordered`] does what can be done with blocks that arrive in any order. [`table`] works on rows of
-//! numbers, and [`npy`] reads the header that says how they lie in a file. A naive twin of the search
-//! says the same slowly and plainly (`naive` in the crate `conformance`); property tests hold the two
-//! together.
+//! numbers, and [`npy`] reads the header that says how they lie in a file; [`select`] works on rows of text.
+//! A naive twin of the search says the same slowly and plainly (`naive` in the crate `conformance`); property
+//! tests hold the two together.
 //!
 //! # Slices
 //!
@@ -54,6 +54,7 @@ pub mod npy;
 mod null_data;
 mod pattern;
 mod search;
+pub mod select;
 pub mod table;
 mod tuned;
 pub mod unordered;

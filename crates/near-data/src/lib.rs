@@ -20,8 +20,10 @@ mod paths;
 pub mod wire;
 
 pub use operations::{
-    Answer, Digest, Element, GatherOptions, KINDS, Kind, MAX_COLUMNS, MAX_NEAREST, Measure, NearestOptions,
-    Operation, Pooling, SearchOptions, Table,
+    Aggregate, Answer, ColumnType, Comparison, Digest, Element, Function, GatherOptions, KINDS, Kind,
+    Literal, MAX_AGGREGATES, MAX_COLUMN_NAME, MAX_COLUMNS, MAX_FIELDS, MAX_NEAREST, MAX_REGEXES,
+    MAX_ROW_GROUPS, MAX_TERM_TEXT, MAX_TERMS, Measure, NearestOptions, Operation, ParseError, Pooling,
+    RowFormat, SearchOptions, SelectOptions, Table, Term,
 };
 pub use paths::Paths;
 
@@ -357,6 +359,15 @@ pub enum Record<'a> {
         /// All of it, or as much as had room. ACLs are as system calls have them.
         value: Cow<'a, [u8]>,
     },
+    /// Rows of a text table, or of groups.
+    Batch {
+        /// How many.
+        rows: u64,
+        /// Rows of the file that were passed over since the batch before.
+        bad: u64,
+        /// A stream of Arrow's, whole: a schema and one record batch.
+        stream: Cow<'a, [u8]>,
+    },
 }
 
 /// Metadata, as `stat` shows it.
@@ -491,6 +502,7 @@ impl Record<'_> {
             Record::Attribute { name, len, offset, value } => {
                 Record::Attribute { name: owned(name), len, offset, value: owned(value) }
             }
+            Record::Batch { rows, bad, stream } => Record::Batch { rows, bad, stream: owned(stream) },
         }
     }
 }

@@ -221,6 +221,8 @@ fn fixture() -> TempDir {
     let header = format!("{:117}\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }");
     let numbers: Vec<u8> = (0..12u8).flat_map(|n| f32::from(n).to_le_bytes()).collect();
     put("srv/rows.npy", &[&b"\x93NUMPY\x01\0\x76\0"[..], header.as_bytes(), &numbers].concat());
+    put("var/data/trips.csv", b"id,city,price\n1,Bern,12.5\n2,Basel,8\n3,,20\n");
+    put("var/log/web/a.jsonl", b"{\"host\": \"a\", \"status\": 500, \"ms\": 3.5}\n");
     put("srv/rows.f16", &[0, 0x3c].repeat(8));
     symlink("ls", tree.join("bin/sh")).unwrap();
     fs::set_permissions(tree.join("bin/ls"), fs::Permissions::from_mode(0o4755)).unwrap();

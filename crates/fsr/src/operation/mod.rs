@@ -24,6 +24,7 @@ mod gather;
 mod nearest;
 mod read;
 mod search;
+mod select;
 mod table;
 
 use checksum::SumFiles;
@@ -32,6 +33,7 @@ use gather::GatherRows;
 use nearest::NearestRows;
 use read::ReadFiles;
 use search::SearchFiles;
+use select::SelectFiles;
 
 /// What is done with each file.
 pub(crate) enum Work {
@@ -52,6 +54,7 @@ pub(crate) enum Bytes {
     Read(ReadFiles),
     Gather(Box<GatherRows>),
     Nearest(Box<NearestRows>),
+    Select(Box<SelectFiles>),
 }
 
 /// Does the same with each of them.
@@ -64,6 +67,7 @@ macro_rules! each {
             Bytes::Read($operation) => $what,
             Bytes::Gather($operation) => $what,
             Bytes::Nearest($operation) => $what,
+            Bytes::Select($operation) => $what,
         }
     };
 }
@@ -91,6 +95,7 @@ impl Work {
             Operation::Read { offset, len } => Bytes::Read(ReadFiles::new(*offset, *len)),
             Operation::Gather(options) => Bytes::Gather(Box::new(GatherRows::new(options)?)),
             Operation::Nearest(options) => Bytes::Nearest(Box::new(NearestRows::new(options))),
+            Operation::Select(options) => Bytes::Select(Box::new(SelectFiles::new(media, options).await?)),
         }))
     }
 

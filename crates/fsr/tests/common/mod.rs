@@ -43,6 +43,7 @@ pub enum Got {
     Row(u64, Vec<f32>),
     Near(u64, f32),
     Attribute(String, u64, Vec<u8>),
+    Batch(u64, u64),
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -98,6 +99,7 @@ impl Sink for Records {
             Record::Attribute { name, offset, value, .. } => {
                 Got::Attribute(text(name), *offset, value.to_vec())
             }
+            Record::Batch { rows, bad, .. } => Got::Batch(*rows, *bad),
         };
         let size = 24
             + match &record {
@@ -106,6 +108,7 @@ impl Sink for Records {
                 Record::Line { bytes, .. } | Record::Data { bytes, .. } => bytes.len(),
                 Record::Row { values, .. } => values.len(),
                 Record::Attribute { name, value, .. } => name.len() + value.len(),
+                Record::Batch { stream, .. } => stream.len(),
                 _ => 24,
             };
         if self.used + size + path_len + 64 > self.limit {

@@ -3,10 +3,15 @@
 
 mod checksum;
 mod search;
+mod select;
 mod table;
 
 pub use checksum::Digest;
 pub use search::{Answer, SearchOptions};
+pub use select::{
+    Aggregate, ColumnType, Comparison, Function, Literal, MAX_AGGREGATES, MAX_COLUMN_NAME, MAX_FIELDS,
+    MAX_REGEXES, MAX_ROW_GROUPS, MAX_TERM_TEXT, MAX_TERMS, ParseError, RowFormat, SelectOptions, Term,
+};
 pub use table::{Element, GatherOptions, MAX_COLUMNS, MAX_NEAREST, Measure, NearestOptions, Pooling, Table};
 
 /// What to do.
@@ -48,6 +53,9 @@ pub enum Operation {
     /// kernel would let the user read. In a tree, of all entries. A cursor's `found` counts attributes that
     /// were answered whole, its `offset` bytes of the next.
     Attributes,
+    /// Rows of a text table, or what is made of their groups, as `Record::Batch`es. What a cursor's `found`
+    /// counts are rows that were answered.
+    Select(alloc::boxed::Box<SelectOptions>),
 }
 
 /// What is known of an operation without doing it.
@@ -85,10 +93,11 @@ pub(crate) mod number {
     pub const GATHER: u16 = 10;
     pub const NEAREST: u16 = 11;
     pub const ATTRIBUTES: u16 = 12;
+    pub const SELECT: u16 = 13;
 }
 
 /// All operations, by their numbers.
-pub const KINDS: [Kind; 13] = [
+pub const KINDS: [Kind; 14] = [
     Kind { name: "nop", brief: true, ..Kind::ABOUT },
     Kind { name: "info", ..Kind::ABOUT },
     Kind { name: "search", options: SearchOptions::BITS, ..Kind::OVER },
@@ -102,6 +111,7 @@ pub const KINDS: [Kind; 13] = [
     Kind { name: "gather", options: GatherOptions::BITS, ..Kind::OVER },
     Kind { name: "nearest", options: NearestOptions::BITS, ..Kind::OVER },
     Kind { name: "attributes", ..Kind::ABOUT },
+    Kind { name: "select", options: SelectOptions::BITS, ..Kind::OVER },
 ];
 
 impl Operation {
@@ -122,6 +132,7 @@ impl Operation {
             Operation::Gather(_) => number::GATHER,
             Operation::Nearest(_) => number::NEAREST,
             Operation::Attributes => number::ATTRIBUTES,
+            Operation::Select(_) => number::SELECT,
         }
     }
 

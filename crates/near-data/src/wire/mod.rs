@@ -155,7 +155,7 @@ impl<'a> Reader<'a> {
         tail
     }
 
-    fn text(&mut self, n: usize) -> Result<&'a str, WireError> {
+    pub(crate) fn text(&mut self, n: usize) -> Result<&'a str, WireError> {
         let at = self.at;
         match core::str::from_utf8(self.bytes(n)?) {
             Ok(s) => Ok(s),

@@ -37,6 +37,7 @@ mod kind {
     pub const ROW: u16 = 16;
     pub const NEAR: u16 = 17;
     pub const ATTRIBUTE: u16 = 18;
+    pub const BATCH: u16 = 19;
 }
 
 const LINE_CONTEXT: u16 = 1;
@@ -267,6 +268,7 @@ impl Record<'_> {
             Record::Line { bytes, .. } | Record::Data { bytes, .. } => bytes.len().saturating_add(16),
             Record::Row { values, .. } => values.len().saturating_add(8),
             Record::Attribute { name, value, .. } => name.len().saturating_add(value.len()),
+            Record::Batch { stream, .. } => stream.len().saturating_add(16),
             _ => 0,
         }
     }
@@ -347,6 +349,11 @@ impl Record<'_> {
             Record::Attribute { name, len, offset, value } => {
                 put_attribute(out, name, [*len, *offset], value);
                 (kind::ATTRIBUTE, 0)
+            }
+            Record::Batch { rows, bad, stream } => {
+                put_numbers(out, &[*rows, *bad]);
+                out.extend_from_slice(stream);
+                (kind::BATCH, 0)
             }
         }
     }
@@ -563,6 +570,7 @@ fn decode_record<'a>(number: u16, flags: u16, mut v: Reader<'a>, at: usize) -> R
             let (len, offset, name) = (v.u64()?, v.u64()?, v.len()?);
             Record::Attribute { name: v.bytes(name)?.into(), len, offset, value: v.tail().into() }
         }
+        kind::BATCH => Record::Batch { rows: v.u64()?, bad: v.u64()?, stream: v.tail().into() },
         _ => return Err(WireError { at, what: Fault::Unknown("record", number.into()) }),
     };
     v.end()?;

@@ -1,5 +1,6 @@
 //! The request's bytes.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{Fault, Reader, WireError, header, pad, put, put_header, small};
@@ -144,6 +145,7 @@ pub fn encode_request(request: &Request) -> Vec<u8> {
         }
         Operation::Gather(options) => items.put(item::OPTIONS, &[&options.put()]),
         Operation::Nearest(options) => items.put(item::OPTIONS, &[&options.put()]),
+        Operation::Select(options) => items.put(item::OPTIONS, &[&options.put()]),
         Operation::Nop
         | Operation::Info
         | Operation::Count
@@ -445,6 +447,7 @@ impl<'a> Parts<'a> {
                 number::GATHER => Operation::Gather(all(self.options, GatherOptions::take)?),
                 number::NEAREST => Operation::Nearest(all(self.options, NearestOptions::take)?),
                 number::ATTRIBUTES => Operation::Attributes,
+                number::SELECT => Operation::Select(Box::new(all(self.options, SelectOptions::take)?)),
                 _ => {
                     return Err(WireError { at: 16, what: Fault::Unknown("operation", operation.into()) });
                 }

@@ -88,6 +88,63 @@ fn nearest() -> impl Strategy<Value = NearestOptions> {
         .prop_map(|(table, measure, count, query)| NearestOptions { table, measure, count, query })
 }
 
+/// A condition: values, each behind the one before joined to it.
+fn filter() -> impl Strategy<Value = Vec<Term>> {
+    let comparison = prop::sample::select(vec![
+        Comparison::Equal,
+        Comparison::NotEqual,
+        Comparison::Less,
+        Comparison::LessOrEqual,
+        Comparison::Greater,
+        Comparison::GreaterOrEqual,
+    ]);
+    let literal = prop_oneof![
+        Just(Literal::Null),
+        any::<bool>().prop_map(Literal::Bool),
+        any::<i64>().prop_map(Literal::Int),
+        (-1e300..1e300).prop_map(Literal::Float),
+        text().prop_map(Literal::Text),
+    ];
+    let value = prop_oneof![text().prop_map(Term::Column), literal.prop_map(Term::Literal)];
+    let last = prop_oneof![
+        Just(Term::Not),
+        Just(Term::IsNull),
+        text().prop_map(Term::Regex),
+        (text(), any::<bool>()).prop_map(|(pattern, ignore_case)| Term::Like { pattern, ignore_case }),
+    ];
+    let joins =
+        prop_oneof![comparison.prop_map(Term::Compare), Just(Term::And), Just(Term::Or), Just(Term::In(1))];
+    (value.clone(), many((value, joins), 0..5), many(last, 0..MAX_REGEXES)).prop_map(
+        |(first, joined, last)| {
+            let joined = joined.into_iter().flat_map(|(value, join)| [value, join]);
+            [first].into_iter().chain(joined).chain(last).collect()
+        },
+    )
+}
+
+fn select() -> impl Strategy<Value = SelectOptions> {
+    let format = prop_oneof![
+        Just(RowFormat::JsonLines),
+        (any::<bool>(), proptest::option::of(b'!'..b'+'), b','..b'z')
+            .prop_map(|(header, quote, delimiter)| RowFormat::Csv { delimiter, quote, header }),
+    ];
+    let kind = prop::sample::select(ColumnType::ALL.to_vec());
+    let aggregate = (prop::sample::select(Function::ALL.to_vec()), text(), any::<bool>()).prop_map(
+        |(function, name, all)| Aggregate {
+            function,
+            column: (!all || function != Function::Count).then_some(name),
+        },
+    );
+    let filter = prop_oneof![Just(Vec::new()), filter()];
+    (
+        (format, many((text(), kind), 0..4), many(text(), 0..4), filter),
+        (any::<Option<u64>>(), many(text(), 0..4), many(aggregate, 0..4), any::<bool>()),
+    )
+        .prop_map(|((format, schema, columns, filter), (limit, group_by, aggregates, skip_bad))| {
+            SelectOptions { format, schema, columns, filter, limit, group_by, aggregates, skip_bad }
+        })
+}
+
 fn request() -> impl Strategy<Value = Request> {
     let range = prop_oneof![
         (0..1u64 << 40, 0..1u64 << 20).prop_map(|(o, l)| BlockRange { offset: o * 512, len: l * 512 }),
@@ -117,6 +174,7 @@ fn request() -> impl Strategy<Value = Request> {
         gather().prop_map(Operation::Gather),
         nearest().prop_map(Operation::Nearest),
         Just(Operation::Attributes),
+        select().prop_map(|options| Operation::Select(options.into())),
     ];
     (
         any::<(u32, u32, u32, bool)>(),
@@ -255,6 +313,7 @@ fn record() -> impl Strategy<Value = Record<'static>> {
         (any::<u64>(), number()).prop_map(|(row, score)| Record::Near { row, score }),
         (any::<(u64, u64)>(), blob(50), blob(90))
             .prop_map(|((len, offset), name, value)| { Record::Attribute { name, len, offset, value } }),
+        (any::<(u64, u64)>(), blob(90)).prop_map(|((rows, bad), stream)| Record::Batch { rows, bad, stream }),
     ]
 }
 

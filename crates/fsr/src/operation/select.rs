@@ -1,0 +1,186 @@
+//! Rows of text tables, chosen by what they hold, and what is made of their groups.
+
+use std::sync::Arc;
+
+use nearside_ndp::Flow;
+use nearside_ndp::select::{Fault, Place, Plan, SAMPLE, Selection, Selector, Step};
+use nearside_near_data::{Cursor, Failure, Record, SelectOptions};
+
+use super::{ByteOperation, Ended, Job, in_slices};
+use crate::media::Media;
+use crate::model::Sink;
+
+/// A shorter beginning of a file is looked at within a slice.
+const SHORT: usize = 4 << 10;
+
+/// Selects from files.
+pub(crate) struct SelectFiles {
+    selection: Arc<Selection>,
+    selector: Selector,
+    /// What has come of the beginning of the file at hand, until its columns are known.
+    head: Vec<u8>,
+    known: bool,
+    /// Its rows have been asked for.
+    asked: bool,
+    at: Place,
+    /// Whether its record is written.
+    named: bool,
+}
+
+impl SelectFiles {
+    /// Compiles the condition.
+    ///
+    /// # Errors
+    /// A regular expression that is none, or too large.
+    pub(crate) async fn new<M: Media>(media: &M, options: &SelectOptions) -> Result<SelectFiles, Failure> {
+        let (options, cheap) = (options.clone(), Selection::is_cheap(options));
+        let selection = match cheap {
+            true => Selection::compile(options),
+            false => media.offload(move || Selection::compile(options)).await,
+        };
+        let selection = Arc::new(selection.map_err(Failure::InvalidPattern)?);
+        let selector = Selector::new(&selection);
+        let (head, at) = (Vec::new(), Place::default());
+        Ok(SelectFiles { selection, selector, head, known: false, asked: false, at, named: false })
+    }
+
+    /// Learns what columns the file has by its beginning.
+    async fn learn<M: Media>(&mut self, media: &M, size: u64) -> Result<(), Failure> {
+        let head = std::mem::take(&mut self.head);
+        let whole = head.len() as u64 >= size;
+        let selection = Arc::clone(&self.selection);
+        let plan = move || selection.plan(&head, whole);
+        let plan = if self.at_most_short(size) { plan() } else { media.offload(plan).await };
+        self.begin(plan)
+    }
+
+    fn at_most_short(&self, size: u64) -> bool {
+        size <= SHORT as u64
+    }
+
+    fn begin(&mut self, plan: Result<Plan, Fault>) -> Result<(), Failure> {
+        self.selector.begin(Arc::new(plan.map_err(failure)?), self.at);
+        self.known = true;
+        Ok(())
+    }
+
+    /// Writes the batch that is there. `false`: there is no room for it.
+    fn write<S: Sink>(&mut self, job: &mut Job<'_, S>) -> bool {
+        let mark = job.sink.mark();
+        let named = self.named || job.file();
+        let (rows, bad, stream) = self.selector.batch();
+        if !(named && job.push(Record::Batch { rows, bad, stream: stream.into() })) {
+            // The file's record has no worth alone.
+            job.sink.rollback(mark);
+            return false;
+        }
+        self.named = true;
+        self.selector.taken();
+        true
+    }
+
+    /// Bytes that a batch may have now.
+    fn room<S: Sink>(&self, job: &Job<'_, S>) -> usize {
+        // The file's record comes before the first.
+        job.room().saturating_sub(if self.named { 0 } else { job.path.len() + 64 })
+    }
+}
+
+/// Said of a file: of others of a tree it may not hold.
+fn failure(fault: Fault) -> Failure {
+    match fault {
+        Fault::Table(what) => Failure::NotATable(format!("Not such a table: {what}")),
+        Fault::Row(what) => Failure::CorruptFile(what),
+        Fault::Limit(what) => Failure::InvalidRequest(what),
+    }
+}
+
+impl ByteOperation for SelectFiles {
+    fn range(&self, size: u64, _at: &Cursor) -> (u64, u64) {
+        (0, size.min(SAMPLE as u64))
+    }
+
+    fn begin<S: Sink>(&mut self, job: &Job<'_, S>) {
+        let Cursor { offset, line, found, .. } = job.at;
+        self.at = Place { offset, row: line, found };
+        (self.known, self.asked, self.named) = (false, false, false);
+        self.head.clear();
+    }
+
+    fn piece(&self) -> usize {
+        16 << 10
+    }
+
+    async fn take<M: Media, S: Sink>(
+        &mut self,
+        media: &M,
+        job: &mut Job<'_, S>,
+        _offset: u64,
+        bytes: &[u8],
+    ) -> Result<Flow, Failure> {
+        if !self.known {
+            self.head.extend_from_slice(bytes);
+            if self.head.len() as u64 >= job.size.min(SAMPLE as u64) {
+                self.learn(media, job.size).await?;
+            }
+            return Ok(Flow::More);
+        }
+        let mut piece = bytes;
+        loop {
+            let room = self.room(job);
+            match in_slices(media, self.selector.feed(&mut piece, room)).await.map_err(failure)? {
+                Step::More => return Ok(Flow::More),
+                Step::Done => return Ok(Flow::Done),
+                Step::Batch if self.write(job) => {}
+                Step::Batch => return Ok(Flow::Full),
+                Step::Long => self.long(media).await?,
+            }
+        }
+    }
+
+    fn then(&mut self, size: u64) -> Result<Vec<(u64, u64)>, Failure> {
+        let from = self.selector.offset();
+        let wants = self.known && !std::mem::replace(&mut self.asked, true) && from < size;
+        Ok(if wants { vec![(from, size)] } else { Vec::new() })
+    }
+
+    async fn finish<M: Media, S: Sink>(
+        &mut self,
+        media: &M,
+        job: &mut Job<'_, S>,
+        flow: Flow,
+    ) -> Result<Ended, Failure> {
+        if !self.known {
+            // The file is empty.
+            let plan = self.selection.plan(&[], true);
+            self.begin(plan)?;
+        }
+        let mut full = flow == Flow::Full;
+        while !full {
+            let room = self.room(job);
+            match in_slices(media, self.selector.end(room)).await.map_err(failure)? {
+                Step::Long => self.long(media).await?,
+                Step::Batch => full = !self.write(job),
+                Step::More | Step::Done => break,
+            }
+        }
+        // Of a file without a row, what columns it has.
+        let left = self.selector.has_batch() || !self.named && !self.selector.has_failed();
+        if !full && (!left || self.write(job)) {
+            return Ok(Ended::Done);
+        }
+        let Place { offset, row, found } = self.selector.stopped();
+        Ok(Ended::Full(Cursor { offset, line: row, found, ..Cursor::default() }))
+    }
+}
+
+impl SelectFiles {
+    /// Has a line that takes long be read where nobody waits.
+    async fn long<M: Media>(&mut self, media: &M) -> Result<(), Failure> {
+        if let Some(long) = self.selector.long() {
+            let read = media.offload(move || long.read()).await;
+            self.selector.take_long(read).map_err(failure)?;
+        }
+        Ok(())
+    }
+}
