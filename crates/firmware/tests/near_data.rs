@@ -435,8 +435,9 @@ fn a_path_that_was_walked_before_takes_no_task() {
         assert_eq!((slices(&drive), uses(&drive).ended), (before, counted + 1), "{operation:?}");
         assert_eq!(at_once.records, first.records);
         assert_eq!((at_once.failure, at_once.counters.cache_misses), (None, 0));
-        asked += usize::from(at_once.counters.cache_hits > 0);
-        let credentials = Credentials { uid: 1000, gid: 1000, groups: vec![] };
+        asked += u32::from(at_once.counters.cache_hits > 0);
+        // Who has not asked yet.
+        let credentials = Credentials { uid: 1000 + asked, gid: 1000, groups: vec![] };
         drive.ask(&Request { credentials, ..question.clone() });
         assert!(slices(&drive) > before, "another user's answer");
     }

@@ -11,8 +11,8 @@ use crate::{Caches, Retriever};
 
 impl Retriever {
     /// Answers a request as [`Retriever::run`] would, where all there is to it is what a walk came to that
-    /// was taken before, and nothing has changed since. `None`: it takes `run`. `now_ns` is the drive's clock;
-    /// `sink` makes what the results go to, which is returned with them. It waits for nobody.
+    /// was taken before, and nothing has changed since. `None`: it takes `run`. `now_ns` is the drive's
+    /// clock; `sink` makes what the results go to, which is returned with them. It waits for nobody.
     pub fn run_at_once<S: Sink>(
         &self,
         request: &Request,
