@@ -62,6 +62,9 @@ impl<'a> XattrEntry<'a> {
     }
 }
 
+/// An attribute that the kernel shows: its name's number, the rest of its name, and its value.
+type Shown<'a> = (u8, &'a [u8], Value<'a>);
+
 /// The entries of an area from byte `at` on; an error ends it.
 struct Entries<'a> {
     area: &'a [u8],
@@ -148,12 +151,8 @@ impl Superblock {
         self.attribute_entry(area, first, name)?.map(|entry| entry.value(area)).transpose()
     }
 
-    /// All attributes of an area that the kernel shows: number, name and value.
-    fn shown<'a>(
-        &self,
-        area: &'a [u8],
-        first: usize,
-    ) -> Result<Vec<(u8, &'a [u8], Value<'a>)>, &'static str> {
+    /// All attributes of an area that the kernel shows.
+    fn shown<'a>(&self, area: &'a [u8], first: usize) -> Result<Vec<Shown<'a>>, &'static str> {
         self.check_attributes(area, first)?;
         let mut all = Vec::new();
         for entry in (Entries { area, at: first }) {
@@ -262,7 +261,7 @@ impl Volume {
         source: &S,
         inode: &Inode,
         at: u64,
-        shown: Vec<(u8, &[u8], Value<'_>)>,
+        shown: Vec<Shown<'_>>,
         all: &mut Vec<Attribute>,
     ) -> Result<(), Error> {
         for (index, name, value) in shown {
