@@ -231,7 +231,7 @@ fn what_is_no_such_table_is_refused_by_file_row_and_column() {
     let test = "command::what_is_no_such_table_is_refused_by_file_row_and_column";
     let Some(volume) = tables_of_all_kinds(test) else { return };
     for (args, says) in [
-        (&["/bad.csv"][..], "/bad.csv: Corrupt file: row 1501 (byte 8395), column id: \"x\" is no int64"),
+        (&["/bad.csv"][..], "/bad.csv: Corrupt file: row 1501 (byte 9395), column id: \"x\" is no int64"),
         (&["/ragged.csv"], "/ragged.csv: Corrupt file: row 2 (byte 8): 1 fields, and not 2"),
         (&["/bytes.csv"], "row 1 (byte 4), column b: \"\u{fffd}\" is no utf8"),
         (&["/wide.csv"], "row 1 (byte 4): longer than 128 KiB"),
@@ -246,7 +246,7 @@ fn what_is_no_such_table_is_refused_by_file_row_and_column() {
         (&["/good.csv", "--schema", "city int64"], "row 1 (byte 14), column city: \"Bern\" is no int64"),
         (&["/large.csv", "--aggregate", "sum(n)"], "a sum overflows int64: 9223372036854775808"),
         (&["/many.csv", "--group-by", "n", "--aggregate", "count(*)"], "too many groups: more than 16384"),
-        (&["/log/b.jsonl"], "/log/b.jsonl: Corrupt file: row 2 (byte 27): EOF while parsing a value"),
+        (&["/log/b.jsonl"], "/log/b.jsonl: Corrupt file: row 2 (byte 26): EOF while parsing a value"),
         (&["/log/deep.jsonl"], "row 1 (byte 0): invalid type: sequence, expected an object"),
         (&["/private.csv", "--as", "4242:4242"], "/private.csv: Permission denied"),
         (&["/nowhere.csv"], "/nowhere.csv: No such file"),
