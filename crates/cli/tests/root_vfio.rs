@@ -349,7 +349,7 @@ fn is_asked_while_it_writes(guest: &mut Guest, served: &Served) {
     std::thread::scope(|scope| {
         let below = scope.spawn(from_below);
         // Joined first, so that whatever came of it the one below hears of its end.
-        let wrote = scope.spawn(|| guest.ran(&writers, 900 + rounds * 20)).join();
+        let wrote = scope.spawn(|| guest.ran(&writers, 900 + u64::from(rounds) * 20)).join();
         ended.store(true, Ordering::SeqCst);
         let (status, out, err) = wrote.unwrap();
         assert_eq!(status, 0, "{out}{err}");

@@ -314,6 +314,7 @@ fn a_cancel_by_another_reactor_ends_what_runs() {
         command: NearDataCommand::Cancel { tag: 5 },
         request: vec![],
         room: 0,
+        quotas: vec![],
     };
     other.start(cancel, now).unwrap();
     let mut said = None;

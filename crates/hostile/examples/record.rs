@@ -1,6 +1,6 @@
 //! Records what libFuzzer came to, where `NEARSIDE_RECORD` asks for records (`conformance::record`):
-//! `cargo run -p nearside-hostile --example record -- TARGET.log...`, as `scripts/fuzz.sh` leaves them, adds a
-//! line for each to `MACHINE/DATE-fuzz.jsonl`.
+//! `cargo run -p nearside-hostile --example record -- TARGET.log...`, as `scripts/fuzz.sh` leaves them, adds
+//! a line for each to `MACHINE/DATE-fuzz.jsonl`.
 
 use std::path::Path;
 

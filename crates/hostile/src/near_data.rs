@@ -64,7 +64,14 @@ impl FirmwareDrive {
         let now = self.clock.now();
         self.worker
             .start(
-                Job { token: Token(0), queue: 1, command: NearDataCommand::Bidirectional, request, room },
+                Job {
+                    token: Token(0),
+                    queue: 1,
+                    command: NearDataCommand::Bidirectional,
+                    request,
+                    room,
+                    quotas: Vec::new(),
+                },
                 now,
             )
             .ok()?;

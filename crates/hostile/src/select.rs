@@ -1,7 +1,7 @@
 //! Selections: a condition and aggregates as text, a file, and how it is cut. Whatever the bytes, the answer
-//! in pieces, in small batches and gone on with from each of its ends is the answer to the whole file; a batch
-//! fits in its room and reads as what it is; slices end. And any bytes are a stream of Arrow's, or are
-//! refused.
+//! in pieces, in small batches and gone on with from each of its ends is the answer to the whole file; a
+//! batch fits in its room and reads as what it is; slices end. And any bytes are a stream of Arrow's, or
+//! are refused.
 //!
 //! An input: how (a byte), the length of pieces, the room; then, by bytes of 0xff, condition, groups,
 //! aggregates, and the file. With an odd `how` the rest is a stream.

@@ -1,5 +1,5 @@
-//! Reservations (Base 2.0, 7.2 to 7.5 and 8.19): a namespace that hosts share, kept by one of them or by those
-//! that are registered.
+//! Reservations (Base 2.0, 7.2 to 7.5 and 8.19): a namespace that hosts share, kept by one of them or by
+//! those that are registered.
 
 use crate::layout::layout;
 

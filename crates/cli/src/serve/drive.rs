@@ -30,6 +30,8 @@ use crate::in_use;
 /// What serves.
 pub type AnyTarget = Target<AnyStore, Fsr>;
 type AnyOffer = Offer<AnyStore, Fsr>;
+type AnySubsystem = Subsystem<AnyStore, Fsr>;
+type AnyNamespace = Arc<Namespace<AnyStore, Fsr>>;
 
 /// A PCIe function, as it is told of.
 pub struct Function {
@@ -239,7 +241,7 @@ impl Opened {
 struct Prepared {
     subsystems: Vec<Opened>,
     offers: Vec<AnyOffer>,
-    namespaces: Vec<(Arc<Subsystem<AnyStore, Fsr>>, u32, Arc<Namespace<AnyStore, Fsr>>)>,
+    namespaces: Vec<(Arc<AnySubsystem>, u32, AnyNamespace)>,
     listeners: Vec<((String, u16), TcpListener)>,
     notes: Vec<String>,
 }
@@ -287,7 +289,9 @@ impl ServedDrive {
     pub fn apply(&mut self, plan: &Plan) -> Result<Vec<String>, String> {
         let Prepared { subsystems, offers, namespaces, listeners, mut notes } = self.prepare(plan)?;
         let stay: BTreeSet<usize> = self.numbers(plan).into_iter().flatten().collect();
-        for (number, _) in self.listening.extract_if(.., |number, _| !stay.contains(number)) {
+        let goes: Vec<usize> = self.listening.keys().copied().filter(|nr| !stay.contains(nr)).collect();
+        for number in goes {
+            self.listening.remove(&number);
             self.server.stop_listening(number);
         }
         for offer in self.target().offers() {

@@ -137,7 +137,7 @@ fn what_is_served_changes_while_it_is_served_and_is_saved() {
     let second = good(&["listener", "add", "127.0.0.1:0", "--json"]);
     let second = serde_json::from_str::<Value>(&second).unwrap()["address"].as_str().unwrap().to_owned();
     assert!(second != first && served.offered(&second, WEB) == [B]);
-    refused(&control(&["listener", "add", &second]), "ddress already in use");
+    refused(&control(&["listener", "add", &second]), "is there more than once");
     good(&["log-level", "info"]);
 
     // What is served is what would be started now.

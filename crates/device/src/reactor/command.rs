@@ -84,9 +84,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         request: &Request,
         (begun, now): (Nanos, Nanos),
     ) -> Result<(), (CompletionSlot, Fault)> {
-        if !matches!(request, Request::FlushAll)
-            && let Err(fault) = self.admits(place, request)
-        {
+        if let Err(fault) = self.admits(place, request) {
             return Err((slot, fault));
         }
         let mut layout = Layout::default();
@@ -130,18 +128,10 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 }
             }
             Request::Deallocate { ranges, pointer } | Request::Hints { ranges, pointer } => {
-                let mut list = vec![0; ranges * nearside_spec::data::DsmRange::SIZE];
-                if let Err(fault) =
-                    pointer::walk(&self.shared.function.memory, &pointer, list.len(), true, &mut layout)
-                {
-                    return Err((slot, fault));
-                }
-                layout.gather(&self.shared.function.memory, &mut list);
-                let mut ranges = match io::dsm_ranges(&list, &self.attached.at(place).limits) {
+                let mut ranges = match self.ranges(place, ranges, &pointer) {
                     Ok(ranges) => ranges,
                     Err(fault) => return Err((slot, fault)),
                 };
-                ranges.reverse();
                 match ranges.pop() {
                     Some((offset, len)) if matches!(request, Request::Deallocate { .. }) => (
                         CommandKind::Deallocate(Operation::Deallocate { offset, len }, ranges),
@@ -164,6 +154,17 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         };
         self.run(Command { owner: Owner::Host(slot), place, kind, begun }, payload, now);
         Ok(())
+    }
+
+    /// The ranges of a Dataset Management command, the last first.
+    fn ranges(&mut self, place: usize, count: usize, from: &Pointer) -> Result<Vec<(u64, u64)>, Fault> {
+        let mut list = vec![0; count * nearside_spec::data::DsmRange::SIZE];
+        let mut layout = Layout::default();
+        pointer::walk(&self.shared.function.memory, from, list.len(), true, &mut layout)?;
+        layout.gather(&self.shared.function.memory, &mut list);
+        let mut ranges = io::dsm_ranges(&list, &self.attached.at(place).limits)?;
+        ranges.reverse();
+        Ok(ranges)
     }
 
     /// Hands a near-data command to the firmware. `request`: bytes that the host gives; `room`: bytes it

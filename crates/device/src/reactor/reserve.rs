@@ -36,14 +36,15 @@ pub(super) struct Ending {
 }
 
 impl<S: Store, F: Firmware<S>> Reactor<S, F> {
-    /// Whether no other host's reservation forbids a request.
+    /// Whether no other host's reservation of the place's namespace forbids a request. Those of all
+    /// namespaces ask each.
     #[inline]
     pub(crate) fn admits(&self, place: usize, request: &Request) -> Result<(), Fault> {
-        match self.attached.get(place) {
-            Some(attached) => {
+        match (self.attached.get(place), request) {
+            (None, _) | (_, Request::FlushAll) => Ok(()),
+            (Some(attached), _) => {
                 attached.access.namespace().reservations().admit(request, || self.shared.host_id())
             }
-            None => Ok(()),
         }
     }
 

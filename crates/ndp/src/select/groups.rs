@@ -262,7 +262,7 @@ fn put_key(key: &mut Vec<u8>, cell: Cell, text: &[u8]) {
         Cell::Bool(is) => put(1, &[is.into()]),
         Cell::Int(n) => put(2, &n.to_le_bytes()),
         // Zeros are one, and so is what is no number.
-        Cell::Float(n) if n == 0.0 => put(3, &0f64.to_le_bytes()),
+        Cell::Float(0.0) => put(3, &0f64.to_le_bytes()),
         Cell::Float(n) if n.is_nan() => put(3, &f64::NAN.to_le_bytes()),
         Cell::Float(n) => put(3, &n.to_le_bytes()),
         Cell::Date(n) => put(4, &n.to_le_bytes()),
@@ -277,8 +277,8 @@ fn put_key(key: &mut Vec<u8>, cell: Cell, text: &[u8]) {
 /// A part of a key as a value, and where the next begins.
 fn take_key(texts: &[u8], at: usize) -> Option<(Cell, usize)> {
     let from = at + 1;
-    let long = || Some(texts.get(from..from + 8)?.try_into().ok()?);
-    let short = || Some(texts.get(from..from + 4)?.try_into().ok()?);
+    let long = || texts.get(from..from + 8)?.try_into().ok();
+    let short = || texts.get(from..from + 4)?.try_into().ok();
     Some(match texts.get(at)? {
         0 => (Cell::Null, from),
         1 => (Cell::Bool(texts.get(from) == Some(&1)), from + 1),

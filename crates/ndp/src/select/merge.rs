@@ -91,7 +91,7 @@ impl Merge {
             let value = table.value(row, column);
             // A length keeps texts apart; what is no number is one.
             let text = match value {
-                Value::Float(n) if n == 0.0 => "0".to_owned(),
+                Value::Float(0.0) => "0".to_owned(),
                 Value::Null => String::new(),
                 value => format!("={value}"),
             };

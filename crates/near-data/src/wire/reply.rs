@@ -248,6 +248,13 @@ fn put_sized(out: &mut Vec<u8>, parts: &[&[u8]]) {
     }
 }
 
+/// A record of numbers with bytes behind them.
+fn put_bytes(out: &mut Vec<u8>, kind: u16, numbers: &[u64], bytes: &[u8]) -> (u16, u16) {
+    put_numbers(out, numbers);
+    out.extend_from_slice(bytes);
+    (kind, 0)
+}
+
 fn put_attribute(out: &mut Vec<u8>, name: &[u8], numbers: [u64; 2], value: &[u8]) {
     put_numbers(out, &numbers);
     put_sized(out, &[name]);
@@ -275,11 +282,7 @@ impl Record<'_> {
 
     fn encode(&self, out: &mut Vec<u8>) -> (u16, u16) {
         match self {
-            Record::File { path, size } => {
-                put_numbers(out, &[*size]);
-                out.extend_from_slice(path);
-                (kind::FILE, 0)
-            }
+            Record::File { path, size } => put_bytes(out, kind::FILE, &[*size], path),
             Record::Failed { path, failure } => {
                 let (code, text) = failure.code();
                 out.extend_from_slice(&code.to_le_bytes());
@@ -306,11 +309,7 @@ impl Record<'_> {
                 out.extend_from_slice(value);
                 (kind::DIGEST, 0)
             }
-            Record::Data { offset, bytes } => {
-                put_numbers(out, &[*offset]);
-                out.extend_from_slice(bytes);
-                (kind::DATA, 0)
-            }
+            Record::Data { offset, bytes } => put_bytes(out, kind::DATA, &[*offset], bytes),
             Record::Entry(entry) => (kind::ENTRY, encode_entry(entry, out)),
             Record::Extent { from, len, offset } => {
                 put_numbers(out, &[*from, *len, *offset]);
@@ -336,11 +335,7 @@ impl Record<'_> {
                 out.extend_from_slice(cut(text, MAX_TEXT).as_bytes());
                 (kind::ANSWERED, 0)
             }
-            Record::Row { number, values } => {
-                put_numbers(out, &[*number]);
-                out.extend_from_slice(values);
-                (kind::ROW, 0)
-            }
+            Record::Row { number, values } => put_bytes(out, kind::ROW, &[*number], values),
             Record::Near { row, score } => {
                 put_numbers(out, &[*row]);
                 out.extend_from_slice(&score.to_le_bytes());
@@ -350,11 +345,7 @@ impl Record<'_> {
                 put_attribute(out, name, [*len, *offset], value);
                 (kind::ATTRIBUTE, 0)
             }
-            Record::Batch { rows, bad, stream } => {
-                put_numbers(out, &[*rows, *bad]);
-                out.extend_from_slice(stream);
-                (kind::BATCH, 0)
-            }
+            Record::Batch { rows, bad, stream } => put_bytes(out, kind::BATCH, &[*rows, *bad], stream),
         }
     }
 }
