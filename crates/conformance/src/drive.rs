@@ -227,6 +227,7 @@ fn questions(tree: &Tree) -> Vec<Question> {
     for (path, node) in tree.iter().step_by(tree.len() / PATHS + 1) {
         let path = if path.is_empty() { b"/" } else { &path[..] };
         one(path, Operation::Stat, false, 0);
+        one(path, Operation::Attributes, true, 0);
         one(path, Operation::Nop, true, 1000);
         match node.kind {
             FileKind::Regular if node.size > LARGE => {

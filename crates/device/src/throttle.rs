@@ -5,7 +5,7 @@
 //! a debt, and goes on once that is paid: so over any time no more goes on than the rate gives in it, and a
 //! full bucket. What has to wait stands before the drive (`Gate`), in order, one queue for each namespace of
 //! a reactor; its head alone has taken what it needs, so that hosts that share a bucket take turns. A reactor
-//! that has nothing else to do sleeps until its head's time has come, and not for less than [`GRAIN_NS`]:
+//! that has nothing else to do sleeps until its head's time has come, and not for less than `GRAIN_NS`:
 //! what has come together by then goes on together.
 
 use std::collections::VecDeque;

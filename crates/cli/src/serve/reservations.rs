@@ -1,7 +1,7 @@
 //! A namespace's reservations in a file, so that they outlive the server (Persist Through Power Loss).
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -9,6 +9,8 @@ use std::sync::mpsc;
 use nearside_device::{HostId, Keep, Kept, Ticket};
 use nearside_spec::reservation::Kind;
 use serde::{Deserialize, Serialize};
+
+use super::save;
 
 /// Bytes of a file at most: more than 256 registrants take.
 const MOST: u64 = 256 << 10;
@@ -86,18 +88,10 @@ pub fn read(path: &Path) -> Result<Kept, String> {
     words.kept().map_err(failed)
 }
 
-/// Replaces the file: at any moment it is the old one or the new one, whole.
-fn write(path: &Path, kept: &Kept) -> io::Result<()> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let new = folder.join(name);
-    let mut file = File::create(&new)?;
-    file.write_all(serde_json::to_string(&Words::of(kept))?.as_bytes())?;
-    file.write_all(b"\n")?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    File::open(folder)?.sync_all()
+/// Replaces the file.
+fn write(path: &Path, kept: &Kept) -> Result<(), String> {
+    let text = serde_json::to_string(&Words::of(kept)).map_err(|e| e.to_string())?;
+    save::write(path, &(text + "\n"))
 }
 
 /// What a file keeps, and what keeps it from now on: by a thread of its own, in order.
@@ -108,7 +102,7 @@ pub fn open(path: &Path) -> Result<(Kept, Keep), String> {
     let keeps = move || {
         for (kept, ticket) in receiver {
             if let Err(error) = write(&path, &kept) {
-                tracing::error!(path = %path.display(), %error, "a host's reservation could not be kept");
+                tracing::error!(error, "a host's reservation could not be kept");
                 ticket.fails();
             }
         }

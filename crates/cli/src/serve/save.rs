@@ -74,7 +74,20 @@ fn tables(value: Option<&Value>) -> Option<Vec<&Values>> {
 fn written(key: &str, value: &Value) -> Item {
     let text = toml::to_string(&Values::from_iter([(key.to_owned(), value.clone())])).unwrap_or_default();
     let mut document: DocumentMut = text.parse().unwrap_or_default();
+    unplaced(document.as_table_mut());
     document.remove(key).unwrap_or_default()
+}
+
+/// Has a table and those in it stand behind what they are put behind, not where they stood in their own text.
+fn unplaced(table: &mut Table) {
+    table.set_position(None);
+    for (_, item) in table.iter_mut() {
+        match item {
+            Item::Table(table) => unplaced(table),
+            Item::ArrayOfTables(list) => list.iter_mut().for_each(unplaced),
+            Item::None | Item::Value(_) => {}
+        }
+    }
 }
 
 /// Changes a table of a file from what it says to what it is to say.
@@ -127,7 +140,7 @@ fn merge_list(list: &mut ArrayOfTables, before: &[&Values], after: &[&Values]) {
         let text = toml::to_string(new).unwrap_or_default();
         let mut document: DocumentMut = text.parse().unwrap_or_default();
         let mut table: Table = std::mem::take(document.as_table_mut());
-        table.set_position(None);
+        unplaced(&mut table);
         table.decor_mut().set_prefix("\n");
         list.push(table);
     }
