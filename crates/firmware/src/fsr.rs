@@ -378,7 +378,7 @@ mod tests {
             0, 0, 0x10, 0, // 1,048,576 of buffer
             0xff, 0x0f, 0, 0, // 4,095 of a path
             0, 4, 0, 0, // 1,024 groups
-            0xff, 0x1f, 0, 0, // thirteen operations
+            0xff, 0x3f, 0, 0, // fourteen operations
             0x3f, 0, 0, 0, // six targets
             0x0e, 0, 0, 0, // checksums 1 to 3
             0x0f, 0, 0, 0, // four commands
@@ -390,6 +390,7 @@ mod tests {
         page[184 + 2 * 4..][..2].copy_from_slice(&[0xff, 0x1f]);
         page[184 + 4 * 4] = 0x0e;
         page[184 + 10 * 4..][..6].copy_from_slice(&[0x1f, 0x0f, 0, 0, 0x1f, 3]);
+        page[184 + 13 * 4..][..2].copy_from_slice(&[3, 0x1f]);
         let capabilities = |fabric| Firmware::<Dram>::capabilities(&fsr, fabric).0;
         assert_eq!(capabilities(false)[..], page);
         // Over fabrics all but the bidirectional command.

@@ -111,11 +111,10 @@ fn a_list_is_answered_in_pieces_by_how_far_its_paths_go() {
     let media = MemoryMedia::new(ext_image(dir.path(), 64, &["-t", "ext4"]));
     let retriever = Retriever::new(Config::default());
     let list = |path: &dyn Fn(usize) -> String| {
-        let target = Target::Paths((0..64).map(path).collect());
-        let request = request(target, Operation::Stat);
-        // The first time they are read.
-        let cold = yields(&media, &retriever, &request);
-        let warm = yields(&media, &retriever, &request);
+        let of = |from| request(Target::Paths((from..from + 64).map(path).collect()), Operation::Stat);
+        // The first time names and inodes are read. A path that was asked about is known as a whole.
+        let cold = yields(&media, &retriever, &of(0));
+        let warm = yields(&media, &retriever, &of(64));
         assert_eq!((cold.1, warm.1), (None, None));
         warm.0
     };
