@@ -59,25 +59,23 @@ fn run(run: &mut Run<'_>) -> Result<(), Failure> {
 /// What the rounds of one way with one setting came to.
 type Rounds = (Way, u32, Vec<Came>);
 
-/// All ways on both drives, in turn; of a machine that cannot: nothing.
+/// All ways on both drives; of a machine that cannot: nothing measured.
 fn measure(run: &mut Run<'_>) -> Result<Vec<Vec<Rounds>>, Failure> {
-    let Some(program) = applications::program(run, &["mkfs.ext4"]) else { return Ok(Vec::new()) };
-    let (pages, count) = run.sized((4_096, 1_000), (65_536, 10_000));
     let cases = || WAYS.iter().flat_map(|way| AHEAD.map(|ahead| (*way, ahead, Vec::new()))).collect();
-    let mut found: Vec<Vec<Rounds>> = Vec::new();
-    for (_, model) in DRIVES {
+    let mut found: Vec<Vec<Rounds>> = DRIVES.iter().map(|_| cases()).collect();
+    let Some(program) = applications::program(run, &["mkfs.ext4"]) else { return Ok(found) };
+    let (pages, count) = run.sized((4_096, 1_000), (65_536, 10_000));
+    for ((_, model), of_drive) in DRIVES.into_iter().zip(&mut found) {
         let drive = Drive::attach(program, &format!("model:{model}:1GiB"), &["--lock-memory"])?;
         let volume = Volume::make(&drive, Kind::Ext4)?;
         let cached = Cached::write(&drive, &volume, pages)?;
-        let mut of_drive: Vec<Rounds> = cases();
         for round in 0..run.sized(2, 5) {
             run.say(&format!("reading by the page cache from {model}, round {}", round + 1));
-            for ((mapped, in_order), ahead_kib, rounds) in &mut of_drive {
+            for ((mapped, in_order), ahead_kib, rounds) in of_drive.iter_mut() {
                 let (mapped, in_order, ahead_kib) = (*mapped, *in_order, *ahead_kib);
                 rounds.push(cached.read(Reads { count, mapped, in_order, ahead_kib, seed: round + 1 })?);
             }
         }
-        found.push(of_drive);
     }
     Ok(found)
 }
