@@ -107,7 +107,8 @@ enum What {
     /// Write what is served now into the server's file, whose comments stay; this command's user has to be
     /// allowed to
     Save {
-        /// Another file, which is replaced where it is there
+        /// Another file, which is replaced where it is there; or the server's own, also where it is another
+        /// user's server
         #[arg(long, value_name = "FILE")]
         to: Option<PathBuf>,
     },
@@ -362,14 +363,16 @@ fn limit(to: &To, of: OfLimit) -> Outcome {
     to.change(Change::Limit { subsystem, nsid, host, iops, bandwidth, near_data_cpu })
 }
 
-/// What is served now.
-fn now(to: &To) -> Result<Now, Failure> {
-    let answer = to.server.ask(&Request::Running)?;
+/// What is served now, as a server says it.
+fn now(answer: Value) -> Result<Now, Failure> {
     serde_json::from_value(answer).map_err(|e| Failure::Message(format!("the server's answer: {e}")))
 }
 
 fn save(to: &To, other: Option<&Path>) -> Outcome {
-    let Now { file, plan } = now(to)?;
+    let Now { file, plan } = now(match other {
+        Some(_) => to.server.ask(&Request::Running)?,
+        None => to.server.ask_own(&Request::Running)?,
+    })?;
     let path = match (other, &file) {
         (Some(path), _) => path,
         (None, Some(path)) => path,
@@ -377,7 +380,10 @@ fn save(to: &To, other: Option<&Path>) -> Outcome {
             return Err(Failure::Message("the server has no file: --to says which is written".into()));
         }
     };
+    let whole = |path: &Path| path.canonicalize().ok();
+    let its_own = |path: &Path| file.as_deref().and_then(whole).is_some_and(|file| whole(path) == Some(file));
     let changed = match other {
+        Some(path) if its_own(path) => save::into(path, &plan),
         Some(path) => save::write(path, &save::new(&plan)?).map(|()| true),
         None => save::into(path, &plan),
     };
@@ -407,7 +413,7 @@ pub fn run(args: ControlArgs) -> Outcome {
         What::Limit(of) => limit(&to, of),
         What::LogLevel { level } => to.change(Change::LogLevel { level }),
         What::Show => {
-            let Now { file, plan } = now(&to)?;
+            let Now { file, plan } = now(to.server.ask(&Request::Running)?)?;
             if to.json {
                 let file = file.map(|file| file.display().to_string());
                 return to.say(&json!({ "file": file, "plan": plan }));

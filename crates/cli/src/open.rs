@@ -111,7 +111,7 @@ fn whole(args: &DriveArgs) -> Result<Opened, Failure> {
             _ => Default::default(),
         },
         encoding: if args.get_features { Encoding::GetFeatures } else { Encoding::default() },
-        stop: matches!(place, Place::Device(_)).then(interrupt::to_cancel).transpose()?,
+        stop: Some(|| interrupt::to_cancel().map_err(|failure| failure.to_string())),
     };
     if let Some(transport) = place.reach(way)? {
         return Ok(transport.into());

@@ -1,9 +1,10 @@
-//! Which server a command asks: by its name, by its socket, or the only one of this machine.
+//! Which server a command asks: by its name, by its socket, or the only one of its user, else of this machine.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use nearside_dma::system::{effective_ids, peer};
 use nearside_spec::fabrics::PORT;
 use serde_json::Value;
 
@@ -14,7 +15,7 @@ use crate::serve::control::{self, Request};
 /// Which server is asked.
 #[derive(Args)]
 pub struct WhichServer {
-    /// The server: its name, or its control socket [default: the only one of this machine]
+    /// The server: its name, or its control socket [default: the user's only one, else the only one of this machine]
     #[arg(long = "control", visible_alias = "socket", value_name = "NAME|PATH", global = true)]
     control: Option<PathBuf>,
 }
@@ -27,30 +28,51 @@ impl WhichServer {
     pub fn ask(&self, request: &Request) -> Result<Value, Failure> {
         Ok(ask(self.control.as_deref(), request)?)
     }
-}
 
-/// Asks the server of that name or socket; without one, the only server.
-pub fn ask(which: Option<&Path>, request: &Request) -> Result<Value, String> {
-    match which {
-        Some(which) => ask_named(which, request),
-        None => match &beacon::find().unwrap_or_default()[..] {
-            [] => ask_at(&beacon::usual_path(PORT), request),
-            [only] => ask_found(only, request),
-            several => {
-                Err(format!("there are {} servers; --control says which:\n{}", several.len(), list(several)))
-            }
-        },
+    /// Asks it what goes into the file that it names.
+    ///
+    /// # Errors
+    /// As of [`WhichServer::ask`]; that it is another user's, whose word such a file does not follow.
+    pub fn ask_own(&self, request: &Request) -> Result<Value, Failure> {
+        let (stream, at) = connected(self.control.as_deref())?;
+        let uid = peer(&stream).map_err(|e| format!("{}: {e}", at.display()))?.uid;
+        if uid != effective_ids().0 {
+            let at = at.display();
+            let why = format!("{at} is user {uid}'s: --to says which file is written (its own, or another)");
+            return Err(Failure::Message(why));
+        }
+        Ok(control::ask(stream, &at, request)?)
     }
 }
 
-fn ask_named(which: &Path, request: &Request) -> Result<Value, String> {
-    let is_name = which.components().count() == 1 && !which.exists();
-    let Some(name) = which.to_str().filter(|_| is_name) else { return ask_at(which, request) };
+/// Asks the server of that name or socket; without one, the only server of this user, and where this user has
+/// none the only one.
+pub fn ask(which: Option<&Path>, request: &Request) -> Result<Value, String> {
+    let (stream, at) = connected(which)?;
+    control::ask(stream, &at, request)
+}
+
+/// A connection to it, and its socket. What another user calls a server is that user's word.
+fn connected(which: Option<&Path>) -> Result<(UnixStream, PathBuf), String> {
     let mut all = beacon::find().unwrap_or_default();
-    let called = |found: &Found| found.told.as_ref().is_some_and(|(is, _)| is == name);
-    all.retain(called);
+    let Some(which) = which else {
+        let own = |found: &Found| found.uid == effective_ids().0;
+        if all.iter().any(own) {
+            all.retain(own);
+        }
+        return match &all[..] {
+            [] => connected_at(&beacon::usual_path(PORT)),
+            [only] => connected_to(only),
+            several => {
+                Err(format!("there are {} servers; --control says which:\n{}", several.len(), list(several)))
+            }
+        };
+    };
+    let is_name = which.components().count() == 1 && !which.exists();
+    let Some(name) = which.to_str().filter(|_| is_name) else { return connected_at(which) };
+    all.retain(|found| found.told.as_ref().is_some_and(|(is, _)| is == name));
     match &all[..] {
-        [only] => ask_found(only, request),
+        [only] => connected_to(only),
         [] => Err(format!("no server is called {name:?}, and there is no socket of that name")),
         several => Err(format!(
             "{} servers are called {name:?}; a socket says which:\n{}",
@@ -60,16 +82,20 @@ fn ask_named(which: &Path, request: &Request) -> Result<Value, String> {
     }
 }
 
-fn ask_at(path: &Path, request: &Request) -> Result<Value, String> {
+fn connected_at(path: &Path) -> Result<(UnixStream, PathBuf), String> {
     let stream = UnixStream::connect(path);
     let stream = stream.map_err(|e| format!("no server answers at {}: {e}", path.display()))?;
-    control::ask(stream, path, request)
+    Ok((stream, path.to_owned()))
+}
+
+fn connected_to(found: &Found) -> Result<(UnixStream, PathBuf), String> {
+    found.connect().map(|(stream, path)| (stream, path.to_owned()))
 }
 
 /// Asks a server that was found.
 pub fn ask_found(found: &Found, request: &Request) -> Result<Value, String> {
-    let (stream, path) = found.connect()?;
-    control::ask(stream, path, request)
+    let (stream, at) = connected_to(found)?;
+    control::ask(stream, &at, request)
 }
 
 fn list(all: &[Found]) -> String {

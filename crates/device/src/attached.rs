@@ -10,6 +10,7 @@ use nearside_store::{Data, Operation, Store, Submitted, Token};
 use crate::firmware::{Firmware, Seat, Worker};
 use crate::io::Limits;
 use crate::namespace::{Access, Namespace};
+use crate::reservation::Standing;
 use crate::shared::ControllerShared;
 use crate::throttle::Gate;
 use crate::traffic::OpenMeter;
@@ -23,6 +24,8 @@ pub(crate) struct Attached<S: Store, F: Firmware<S>> {
     pub(crate) meter: OpenMeter,
     /// What its commands pass, where they have a quota.
     pub(crate) gate: Option<Box<Gate>>,
+    /// What the host may do, and under which reservation and by which name.
+    pub(crate) standing: ((u64, u32), Standing),
     /// The namespace has been removed: no new commands.
     pub(crate) removed: bool,
 }
@@ -56,6 +59,7 @@ impl<S: Store, F: Firmware<S>> Attached<S, F> {
             },
             meter,
             gate: shared.gate(nsid),
+            standing: Default::default(),
             removed: false,
         })
     }

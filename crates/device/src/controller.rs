@@ -76,6 +76,7 @@ impl<S: Store, F: Firmware<S>> Controller<S, F> {
             shadow: Mutex::default(),
             shadow_set: 0.into(),
             host_id: Mutex::new(config.host.identifier),
+            named: 0.into(),
             config,
         });
         subsystem.join(&shared);

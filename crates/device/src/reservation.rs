@@ -2,11 +2,12 @@
 //! the others may not do meanwhile.
 //!
 //! Hosts are told apart by their identifiers: all controllers of one host are one registrant. A command asks
-//! [`Reservations::admit`], which costs a namespace without a reservation one load. The commands that change
+//! which reservation there is, by one load; what its host may do under it is looked up once by each reactor. The commands that change
 //! reservations are answered once what outlives a loss of power is kept ([`Keep`]), and, where they are to
 //! abort the commands of those whom they preempt, once these have ended ([`Ticket`]).
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use nearside_spec::Status;
@@ -30,6 +31,8 @@ const MOST_REGISTRANTS: usize = 256;
 /// What of a namespace's reservations outlives a loss of power.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
+    /// PTPL: whether anything does. Without it, all else is empty.
+    pub persists: bool,
     /// Changes of registrations so far.
     pub generation: u32,
     /// Registered hosts with their keys.
@@ -38,22 +41,36 @@ pub struct Kept {
     pub held: Option<(Kind, HostId)>,
 }
 
+/// What became of something that was to be kept.
+#[derive(Debug, Default)]
+struct Outcome {
+    failed: AtomicBool,
+    /// Nobody waits any more: it is kept, or has failed.
+    ended: AtomicBool,
+}
+
 /// What waits until it is dropped by all who have it: a reservation command, for what is kept and for the
 /// commands of others that are to end.
 #[derive(Debug, Default)]
 pub struct Ticket {
-    failed: AtomicBool,
+    outcome: Arc<Outcome>,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.outcome.ended.store(true, Ordering::Release);
+    }
 }
 
 impl Ticket {
     /// Says that it could not be kept.
     pub fn fails(&self) {
-        self.failed.store(true, Ordering::Release);
+        self.outcome.failed.store(true, Ordering::Release);
     }
 
     /// Whether somebody has said so.
     pub fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire)
+        self.outcome.failed.load(Ordering::Acquire)
     }
 }
 
@@ -72,8 +89,8 @@ pub(crate) struct Effects {
 /// The reservations of a namespace.
 #[derive(Default)]
 pub(crate) struct Reservations {
-    /// RTYPE of the reservation that there is; 0: none.
-    kind: AtomicU8,
+    /// See [`Reservations::held`]. Changed under the lock.
+    held: AtomicU64,
     state: Mutex<State>,
     keep: Option<Keep>,
 }
@@ -81,18 +98,43 @@ pub(crate) struct Reservations {
 #[derive(Clone, Default)]
 struct State {
     all: Kept,
-    /// PTPL: whether it is kept.
-    persists: bool,
+    /// Commands that have changed anything.
+    changes: u64,
+    /// What became of what was given last to be kept.
+    keeping: Option<Arc<Outcome>>,
+}
+
+/// What a host may do.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Standing {
+    reads: bool,
+    writes: bool,
+}
+
+impl Standing {
+    /// Whether it may have a request executed.
+    pub(crate) fn admits(self, request: &Request) -> Result<(), Fault> {
+        let allowed = match request {
+            Request::Transfer { operation: Operation::Read { .. }, .. }
+            | Request::Compare { .. }
+            | Request::NearData { .. } => self.reads,
+            Request::Transfer { .. }
+            | Request::Plain { .. }
+            | Request::Deallocate { .. }
+            | Request::Hints { .. }
+            | Request::FlushAll => self.writes,
+            Request::Reservation { .. } => true,
+        };
+        if allowed { Ok(()) } else { Err(CONFLICT) }
+    }
 }
 
 impl Reservations {
     /// With what was kept, and where it is kept from now on.
     pub(crate) fn kept(kept: Kept, keep: Keep) -> Reservations {
-        let kind = kept.held.map_or(0, |(kind, _)| kind.to_field());
-        // Whoever had it off has left nothing.
-        let persists = kept != Kept::default();
-        let state = State { all: kept, persists };
-        Reservations { kind: kind.into(), state: Mutex::new(state), keep: Some(keep) }
+        let held = u64::from(kept.held.is_some());
+        let state = State { all: kept, changes: held, keeping: None };
+        Reservations { held: held.into(), state: Mutex::new(state), keep: Some(keep) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -105,37 +147,24 @@ impl Reservations {
         persists | capability::KINDS | capability::IGNORE_KEY
     }
 
-    /// Whether a host's command may do what it asks for.
+    /// Which reservation there is: a number that none before it had; 0 where there is none.
     #[inline]
-    pub(crate) fn admit(&self, request: &Request, host: impl FnOnce() -> HostId) -> Result<(), Fault> {
-        match self.kind.load(Ordering::Acquire) {
-            0 => Ok(()),
-            _ => self.admit_held(request, host()),
-        }
+    pub(crate) fn held(&self) -> u64 {
+        self.held.load(Ordering::Acquire)
     }
 
-    #[cold]
-    fn admit_held(&self, request: &Request, host: HostId) -> Result<(), Fault> {
-        let writes = match request {
-            Request::Transfer { operation, .. } | Request::Plain { operation } => {
-                !matches!(operation, Operation::Read { .. })
-            }
-            Request::Deallocate { .. } | Request::Hints { .. } | Request::FlushAll => true,
-            Request::Compare { .. } | Request::NearData { .. } => false,
-            Request::Reservation { .. } => return Ok(()),
-        };
-        if self.allows(host, writes) { Ok(()) } else { Err(Fault::new(Status::RESERVATION_CONFLICT)) }
-    }
-
-    /// Figure 443: whether a host may read, or write.
-    pub(crate) fn allows(&self, host: HostId, writes: bool) -> bool {
+    /// What a host may do under the reservation that there is (figure 443), and which that is.
+    pub(crate) fn standing(&self, host: HostId) -> (u64, Standing) {
         let state = self.lock();
-        let Some((kind, holder)) = state.all.held else { return true };
-        if !writes && !kind.keeps_readers_out() {
-            return true;
-        }
-        holder == host && state.key_of(host).is_some()
-            || kind.admits_registrants() && state.key_of(host).is_some()
+        let standing = match state.all.held {
+            None => Standing { reads: true, writes: true },
+            Some((kind, holder)) => {
+                let registered = state.key_of(host).is_some();
+                let writes = registered && (holder == host || kind.admits_registrants());
+                Standing { reads: writes || !kind.keeps_readers_out(), writes }
+            }
+        };
+        (self.held.load(Ordering::Relaxed), standing)
     }
 
     /// Does what a command of a host asks for, and keeps it. The ticket is the command's to wait for.
@@ -147,60 +176,81 @@ impl Reservations {
         ticket: &Arc<Ticket>,
     ) -> Result<Effects, Fault> {
         let mut state = self.lock();
-        let (mut next, before) = (state.clone(), state.persists);
+        let mut next = state.clone();
         let effects = match command {
-            Reserve::Register { action, ignore_key, persist } => {
-                if persist == Some(true) && self.keep.is_none() {
-                    return Err(Fault::field(field::CPTPL));
-                }
-                let effects = next.register(host, action, ignore_key, keys)?;
-                next.persists = persist.unwrap_or(next.persists);
-                effects
+            Reserve::Register { persist: Some(true), .. } if self.keep.is_none() => {
+                return Err(Fault::field(field::CPTPL));
             }
-            Reserve::Acquire { action, kind } => next.acquire(host, action, kind, keys)?,
-            Reserve::Release { action, kind } => next.release(host, action, kind, keys.0)?,
-            Reserve::Report { .. } => Effects::default(),
+            Reserve::Register { action, ignore_key, persist } => {
+                let done = next.register(host, action, ignore_key, keys);
+                next.all.persists = persist.unwrap_or(next.all.persists);
+                done
+            }
+            Reserve::Acquire { action, kind } => next.acquire(host, action, kind, keys),
+            Reserve::Release { action, kind } => next.release(host, action, kind, keys.0),
+            Reserve::Report { .. } => Ok(Effects::default()),
         };
-        // What was to be kept and is no more is taken away.
-        if let Some(keep) = &self.keep
-            && (next.persists || before)
-            && (next.all != state.all || next.persists != before)
-        {
-            keep(if next.persists { next.all.clone() } else { Kept::default() }, ticket.clone());
-        }
-        self.kind.store(next.all.held.map_or(0, |(kind, _)| kind.to_field()), Ordering::Release);
+        let effects = match effects {
+            Ok(effects) => effects,
+            Err(fault) => {
+                // It may be refused for what could not be kept, as a Clear that is sent again.
+                let mut same = state.clone();
+                self.keeps(&state, &mut same, &Arc::default());
+                *state = same;
+                return Err(fault);
+            }
+        };
+        self.keeps(&state, &mut next, ticket);
+        next.changes = next.changes.wrapping_add(1).max(1);
+        self.held.store(if next.all.held.is_some() { next.changes } else { 0 }, Ordering::Release);
         *state = next;
         Ok(effects)
     }
 
-    /// PTPL, as a feature: whether it is kept. A change is told to [`Keep`].
-    pub(crate) fn persists(&self) -> bool {
-        self.lock().persists
+    /// Has what is to outlive a loss of power kept, where that is another than before, or may not be kept (yet):
+    /// nothing is answered before it is. What was to and is to no more is taken away.
+    fn keeps(&self, before: &State, next: &mut State, ticket: &Arc<Ticket>) {
+        let Some(keep) = &self.keep else { return };
+        let is = |of: fn(&Outcome) -> &AtomicBool| {
+            before.keeping.as_deref().map(|outcome| of(outcome).load(Ordering::Acquire))
+        };
+        let failed = is(|outcome| &outcome.failed) == Some(true);
+        let again = failed || is(|outcome| &outcome.ended) == Some(false);
+        if (next.all.persists || before.all.persists || failed) && (again || next.all != before.all) {
+            next.keeping = Some(ticket.outcome.clone());
+            keep(if next.all.persists { next.all.clone() } else { Kept::default() }, ticket.clone());
+        }
     }
 
-    /// Changes PTPL.
-    pub(crate) fn set_persists(&self, persists: bool, ticket: &Arc<Ticket>) -> Result<(), Fault> {
-        let Some(keep) = &self.keep else { return Err(Fault::new(Status::INVALID_FIELD)) };
+    /// PTPL, as a feature.
+    pub(crate) fn persists(&self) -> bool {
+        self.lock().all.persists
+    }
+
+    /// Whether PTPL can be set.
+    pub(crate) fn can_persist(&self) -> bool {
+        self.keep.is_some()
+    }
+
+    /// Changes PTPL, where it can be.
+    pub(crate) fn set_persists(&self, persists: bool, ticket: &Arc<Ticket>) {
         let mut state = self.lock();
-        if state.persists != persists {
-            state.persists = persists;
-            keep(if persists { state.all.clone() } else { Kept::default() }, ticket.clone());
-        }
-        Ok(())
+        let mut next = state.clone();
+        next.all.persists = persists && self.keep.is_some();
+        self.keeps(&state, &mut next, ticket);
+        *state = next;
     }
 
     /// What Reservation Report gives. `controllers`: those of each host.
-    pub(crate) fn report(&self, extended: bool, controllers: impl Fn(HostId) -> Vec<u16>) -> Vec<u8> {
-        let state = self.lock();
+    pub(crate) fn report(&self, extended: bool, controllers: &BTreeMap<HostId, Vec<u16>>) -> Vec<u8> {
+        // Others wait for the lock.
+        let all = self.lock().all.clone();
         let mut entries = Vec::new();
         let mut count = 0u16;
-        for &(host, key) in &state.all.registrants {
-            let holds = state.all.held.is_some_and(|(kind, holder)| holder == host || kind.is_of_all());
-            let mut of_host = controllers(host);
-            if of_host.is_empty() {
-                of_host.push(u16::MAX);
-            }
-            for cntlid in of_host {
+        for &(host, key) in &all.registrants {
+            let holds = all.held.is_some_and(|(kind, holder)| holder == host || kind.is_of_all());
+            let of_host = controllers.get(&host).map_or(&[u16::MAX][..], Vec::as_slice);
+            for &cntlid in of_host {
                 count = count.saturating_add(1);
                 if extended {
                     let mut entry = RegisteredControllerExtended::default();
@@ -216,10 +266,10 @@ impl Reservations {
         }
         let mut status = ReservationStatus::default();
         status
-            .set_generation(state.all.generation)
-            .set_kind(state.all.held.map_or(0, |(kind, _)| kind.to_field()))
+            .set_generation(all.generation)
+            .set_kind(all.held.map_or(0, |(kind, _)| kind.to_field()))
             .set_controllers(count)
-            .set_persists(state.persists.into());
+            .set_persists(all.persists.into());
         let head = if extended { status.0.len() } else { ReservationStatus::SHORT };
         let mut report = status.0.get(..head).unwrap_or(&[]).to_vec();
         report.extend(entries);

@@ -40,6 +40,8 @@ pub(crate) struct ControllerShared<S: Store, F> {
     pub(crate) shadow_set: AtomicU32,
     /// Who the host is to reservations: by what its Connect command said, or by a feature.
     pub(crate) host_id: Mutex<HostId>,
+    /// How often that has changed.
+    pub(crate) named: AtomicU32,
 }
 
 impl<S: Store, F: Firmware<S>> ControllerShared<S, F> {
@@ -69,6 +71,7 @@ impl<S: Store, F> ControllerShared<S, F> {
 
     pub(crate) fn set_host_id(&self, id: HostId) {
         *self.host_id.lock().unwrap_or_else(|e| e.into_inner()) = id;
+        self.named.fetch_add(1, Ordering::Release);
     }
 
     /// What commands of a namespace pass; `None`: neither it nor the host has a quota.

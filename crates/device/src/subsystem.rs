@@ -100,17 +100,22 @@ impl<S: Store, F> Subsystem<S, F> {
         self.ledger.traffic()
     }
 
-    /// The identifiers of a host's controllers that have a namespace.
-    pub(crate) fn controllers_of(&self, host: HostId, nsid: u32) -> Vec<u16> {
+    /// The identifiers of each host's controllers that have a namespace.
+    pub(crate) fn controllers_with(&self, nsid: u32) -> BTreeMap<HostId, Vec<u16>> {
         let controllers = self.lock().controllers.clone();
-        let there = controllers.iter().filter_map(Weak::upgrade);
-        let its = there.filter(|controller| controller.host_id() == host && controller.config.has(nsid));
-        its.map(|controller| controller.config.number()).collect()
+        let mut by_host = BTreeMap::<HostId, Vec<u16>>::new();
+        for controller in controllers.iter().filter_map(Weak::upgrade).filter(|c| c.config.has(nsid)) {
+            by_host.entry(controller.host_id()).or_default().push(controller.config.number());
+        }
+        by_host
     }
 
     /// Tells the controllers of those hosts what a reservation command has brought about for them. The ticket
     /// is kept by each whose commands are to end, until they have.
     pub(crate) fn tell_of(&self, nsid: u32, effects: &Effects, ticket: &Arc<Ticket>) {
+        if effects.notices.is_empty() && effects.aborted.is_empty() {
+            return;
+        }
         let controllers = self.lock().controllers.clone();
         for controller in controllers.iter().filter_map(Weak::upgrade).filter(|c| c.config.has(nsid)) {
             let host = controller.host_id();
@@ -236,7 +241,21 @@ impl<S: Store, F: Observer> Subsystem<S, F> {
         &self,
         nsid: u32,
         bytes: Option<u64>,
+        wait: impl FnMut(&Namespace<S, F>) -> bool,
+    ) -> io::Result<bool> {
+        self.resize_if(nsid, bytes, wait, || Ok(()))
+    }
+
+    /// The same, where `may` has nothing against it once hosts reach nothing beyond a nearer end any more.
+    ///
+    /// # Errors
+    /// As of [`Subsystem::resize`], and its own.
+    pub fn resize_if(
+        &self,
+        nsid: u32,
+        bytes: Option<u64>,
         mut wait: impl FnMut(&Namespace<S, F>) -> bool,
+        may: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<bool> {
         let namespace = self.namespace(nsid).ok_or(io::ErrorKind::NotFound)?;
         let Ok(_resizing) = namespace.resizing.try_lock() else {
@@ -261,6 +280,10 @@ impl<S: Store, F: Observer> Subsystem<S, F> {
                     let why = "commands beyond the new end do not end";
                     return Err(io::Error::new(io::ErrorKind::TimedOut, why));
                 }
+            }
+            if let Err(why) = may() {
+                set(before);
+                return Err(why);
             }
         }
         match namespace.store().resize(wanted.map(|blocks| blocks << shift)) {

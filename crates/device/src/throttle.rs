@@ -157,7 +157,11 @@ impl Gate {
     }
 
     /// What holds from now on; whether there is anything to stand here for.
-    pub(crate) fn change(&mut self, of: Vec<Arc<Buckets>>) -> bool {
+    pub(crate) fn change(&mut self, of: Vec<Arc<Buckets>>, now: Nanos) -> bool {
+        // What the head has taken it takes anew.
+        if let (Some(_), Some(head)) = (self.due, self.held.front()) {
+            self.give_back(&head.request, now);
+        }
         (self.of, self.due) = (of, None);
         !self.of.is_empty() || !self.held.is_empty()
     }

@@ -240,3 +240,18 @@ fn nothing_that_waits_is_lost() {
     drop(host);
     assert_eq!(lost_commands(), before);
 }
+
+/// A quota that is said again is the same one: what waits has taken its turn, and does not pay for it twice.
+#[test]
+fn a_quota_that_stays_is_not_paid_twice() {
+    let subsystem = subsystem();
+    let mut host = host(&subsystem, LIMITED);
+    let (mut out, mut all) = (0, 0);
+    for _ in 0..500 {
+        subsystem.limit([(Whom::Namespace(1), iops(100))]);
+        let (done, _) =
+            load_beside(&mut host, &mut out, 4, SECOND / 100, |cid| command_of(io::READ, cid, 1, 1));
+        all += done;
+    }
+    reaches(all, 100, 5);
+}

@@ -9,6 +9,7 @@ use nearside_device::{Host as Named, HostId, Kept, Namespace, Subsystem, Ticket}
 use nearside_dma::Wakeup;
 use nearside_spec::feature::fid;
 use nearside_spec::log::{async_event, event, lid};
+use nearside_spec::registers as reg;
 use nearside_spec::reservation::{
     Kind, ReservationKeys, ReservationNotification, ReservationStatus, acquire, register, release,
 };
@@ -111,8 +112,10 @@ fn each_kind_keeps_out_whom_the_table_says() {
         {
             let mut of = |entry: SubmissionEntry| {
                 let status = host.run(1, entry).status();
-                assert!(status.is_success() || same(status, CONFLICT), "{kind:?}: {status}");
-                status.is_success()
+                // What is compared is of no matter.
+                let done = status.is_success() || same(status, Status::COMPARE_FAILURE);
+                assert!(done || same(status, CONFLICT), "{kind:?}: {status}");
+                done
             };
             let mut zeroes = transfer(io::WRITE_ZEROES, 0, 1, 0, 0);
             zeroes.cdw[12] = 0;
@@ -120,16 +123,15 @@ fn each_kind_keeps_out_whom_the_table_says() {
             let flush = SubmissionEntry::new(io::FLUSH, 3, 1);
             for (entry, allowed) in [
                 (transfer(io::READ, 0, 1, FREE, 0), reads),
-                (transfer(io::READ, 0, 200, FREE, FREE + 4096), reads),
+                (transfer(io::READ, 0, 16, FREE, FREE + 4096), reads),
+                (transfer(io::COMPARE, 0, 1, FREE, 0), reads),
                 (transfer(io::WRITE, 0, 1, FREE, 0), writes),
                 (zeroes, writes),
                 (flush, writes),
                 (flush_all, writes),
                 (entry(io::DATASET_MANAGEMENT, 0), writes),
             ] {
-                if entry.opcode() != io::READ || entry.cdw[12] == 0 {
-                    assert_eq!(of(entry), allowed, "{kind:?}: {entry:?}");
-                }
+                assert_eq!(of(entry), allowed, "{kind:?}: {entry:?}");
             }
         }
         // Whoever is kept out still sees by whom, and cannot take it.
@@ -241,7 +243,8 @@ fn hosts_hear_of_what_others_did_to_them() {
 
 #[test]
 fn nothing_of_a_preempted_host_is_under_way_once_that_is_answered() {
-    for (action, waits) in [(acquire::PREEMPT, false), (acquire::PREEMPT_AND_ABORT, true)] {
+    let cases = [(acquire::PREEMPT, false), (acquire::PREEMPT_AND_ABORT, true)];
+    for ((action, waits), resets) in cases.into_iter().flat_map(|case| [(case, false), (case, true)]) {
         let subsystem = subsystem(Modelled::new(dram(1 << 20), Delay::fixed(1_000_000).medium()));
         let (mut a, mut b) = (host_of(&subsystem, 1), host_of(&subsystem, 2));
         ok(register(&mut a, register::REGISTER, 0, 1));
@@ -255,14 +258,24 @@ fn nothing_of_a_preempted_host_is_under_way_once_that_is_answered() {
             a.step();
             b.step();
         }
-        assert_eq!(a.completed(1).is_none(), waits, "{action}");
+        let answered = a.completed(1);
+        assert_eq!(answered.is_none(), waits, "{action}");
         assert!(b.completed(1).is_none());
         // New ones are refused meanwhile.
         b.submit(1, transfer(io::WRITE, 0, 1, FREE, 0));
         b.step();
         assert!(same(b.completed(1).unwrap().status(), CONFLICT));
+        if resets {
+            // What the store works on is under way all the same.
+            b.set_register(reg::CC, 0);
+            for _ in 0..4 {
+                b.step();
+                a.step();
+            }
+            assert!(a.completed(1).is_none(), "{action}");
+        }
         b.settle(10_000_000);
-        assert!(b.completed(1).unwrap().status().is_success());
+        assert!(resets || b.completed(1).unwrap().status().is_success());
         if waits {
             a.settle(10_000_000);
             ok(a.completed(1).unwrap().status());
@@ -273,13 +286,19 @@ fn nothing_of_a_preempted_host_is_under_way_once_that_is_answered() {
 
 #[test]
 fn who_has_no_name_or_is_alone_reserves_nothing() {
-    let (_subsystem, [mut a]) = hosts();
-    let zero = command(admin::SET_FEATURES, 0, &[fid::HOST_IDENTIFIER.into(), 1]);
-    a.put(FREE, &[0; 16]);
-    let mut zero = zero;
-    zero.set_quad(6, FREE);
-    a.admin(zero).unwrap();
-    assert!(same(register(&mut a, register::REGISTER, 0, 1), Status::COMMAND_SEQUENCE_ERROR.dnr()));
+    let (subsystem, [mut a]) = hosts();
+    let mut name = command(admin::SET_FEATURES, 0, &[fid::HOST_IDENTIFIER.into(), 1]);
+    name.set_quad(6, FREE);
+    let mut nobody = host_of(&subsystem, 0);
+    assert!(same(register(&mut nobody, register::REGISTER, 0, 1), Status::COMMAND_SEQUENCE_ERROR.dnr()));
+    nobody.put(FREE, &[9; 16]);
+    nobody.admin(name).unwrap();
+    ok(register(&mut nobody, register::REGISTER, 0, 1));
+    // Nobody becomes another.
+    for host in [&mut nobody, &mut a] {
+        host.put(FREE, &[8; 16]);
+        assert!(same(host.admin(name).unwrap_err(), Status::COMMAND_SEQUENCE_ERROR.dnr()));
+    }
     let mut alone = Host::ready(dram(1 << 20), Config::default());
     assert!(same(register(&mut alone, register::REGISTER, 0, 1), Status::INVALID_OPCODE.dnr()));
 }
@@ -306,7 +325,8 @@ fn what_outlives_a_loss_of_power_is_kept_before_it_is_answered() {
     a.step();
     assert!(a.completed(1).is_none(), "it is not kept yet");
     let (kept, ticket) = given.lock().unwrap().pop().unwrap();
-    assert_eq!(kept, Kept { generation: 2, registrants: vec![([1; 16], 5)], held: None });
+    let all = Kept { persists: true, generation: 2, registrants: vec![([1; 16], 5)], held: None };
+    assert_eq!(kept, all);
     drop(ticket);
     a.settle(10_000_000);
     ok(a.completed(1).unwrap().status());
@@ -319,6 +339,15 @@ fn what_outlives_a_loss_of_power_is_kept_before_it_is_answered() {
     drop(ticket);
     a.settle(10_000_000);
     assert!(same(a.completed(1).unwrap().status(), Status::INTERNAL_ERROR));
+    // Asked for again, though nothing changes here, it has to be kept all the same; once it is, no more.
+    for again in [true, false] {
+        keys(&mut a, 5, 0);
+        a.submit(1, entry(io::RESERVATION_ACQUIRE, 2 << 8));
+        a.step();
+        assert_eq!(given.lock().unwrap().pop().map(|(kept, _)| kept), again.then(|| kept.clone()));
+        a.settle(10_000_000);
+        ok(a.completed(1).unwrap().status());
+    }
     // After the loss of power.
     let after = of(kept);
     let (mut a, mut b) = (host_of(&after, 1), host_of(&after, 2));
@@ -334,4 +363,44 @@ fn what_outlives_a_loss_of_power_is_kept_before_it_is_answered() {
     a.settle(10_000_000);
     ok(a.completed(0).unwrap().status());
     assert_eq!(report(&mut a).0.2, 0);
+    // What is refused because it was done, but could not be kept, is kept: a Clear takes its own key away.
+    let cleared = of(Kept { persists: true, generation: 1, registrants: vec![([1; 16], 5)], held: None });
+    let (mut a, mut beside) = (host_of(&cleared, 1), host_of(&cleared, 1));
+    let clear = entry(io::RESERVATION_RELEASE, u32::from(release::CLEAR));
+    for (status, kept) in [(Status::INTERNAL_ERROR, true), (CONFLICT, true), (CONFLICT, false)] {
+        keys(&mut a, 5, 0);
+        a.submit(1, clear);
+        a.step();
+        let given = given.lock().unwrap().pop();
+        assert_eq!(given.as_ref().map(|(kept, _)| kept.registrants.len()), kept.then_some(0));
+        if let (Some((_, ticket)), Status::INTERNAL_ERROR) = (given, status) {
+            ticket.fails();
+        }
+        a.settle(10_000_000);
+        assert!(same(a.completed(1).unwrap().status(), status));
+    }
+    // The same again by another way, while it is being kept, waits for that as well.
+    keys(&mut a, 0, 6);
+    keys(&mut beside, 0, 6);
+    a.submit(1, entry(io::RESERVATION_REGISTER, register::REGISTER.into()));
+    a.step();
+    beside.submit(1, entry(io::RESERVATION_REGISTER, register::REGISTER.into()));
+    beside.step();
+    assert!(a.completed(1).is_none() && beside.completed(1).is_none());
+    let first = given.lock().unwrap().remove(0);
+    drop(first);
+    a.settle(10_000_000);
+    beside.settle(10_000_000);
+    ok(a.completed(1).unwrap().status());
+    assert!(beside.completed(1).is_none());
+    given.lock().unwrap().clear();
+    beside.settle(10_000_000);
+    ok(beside.completed(1).unwrap().status());
+    // On before anybody is registered, it is on after the next loss of power.
+    let fresh = of(Kept::default());
+    let mut a = host_of(&fresh, 1);
+    a.submit(0, command(admin::SET_FEATURES, 1, &[fid::RESERVATION_PERSISTENCE.into(), 1]));
+    a.step();
+    let (kept, _) = given.lock().unwrap().pop().unwrap();
+    assert_eq!(report(&mut host_of(&of(kept), 2)).0.2, 1);
 }

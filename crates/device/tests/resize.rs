@@ -151,6 +151,15 @@ fn what_is_in_flight_beyond_the_new_end_is_waited_for() {
     let done: Vec<_> =
         host.queues[1].done.drain(..).map(|done| (done.cid(), done.status().is_success())).collect();
     assert_eq!(done, [(7, true), (9, false), (8, true)]);
+    // Where something has been written there in the meantime, all is as it was.
+    let wait = |_: &Namespace<Slow>| {
+        host.settle(0);
+        true
+    };
+    let used = subsystem.resize_if(1, Some(MIB / 4), wait, || Err(std::io::Error::other("used")));
+    assert_eq!(used.unwrap_err().to_string(), "used");
+    assert_eq!((len(file.as_file()), blocks(&mut host)), (MIB / 2, 1024));
+    assert!(status(&mut host, io::READ, 1023).is_success());
 }
 
 #[test]

@@ -50,8 +50,8 @@ pub struct Way {
     pub network: tcp::Options,
     /// How near-data commands are carried to an NVMe function in another process.
     pub encoding: Encoding,
-    /// What a kernel's commands are given up by.
-    pub stop: Option<Arc<AtomicBool>>,
+    /// What a kernel's commands are given up by: asked for where it drives a Nearside drive.
+    pub stop: Option<fn() -> Result<Arc<AtomicBool>, String>>,
 }
 
 impl<'n> Place<'n> {
@@ -104,7 +104,7 @@ impl<'n> Place<'n> {
             Place::Device(path) => match KernelTransport::find(path).map_err(|e| e.to_string())? {
                 Found::Drive(mut transport) => {
                     if let Some(stop) = stop {
-                        transport.set_stop(stop);
+                        transport.set_stop(stop()?);
                     }
                     transport
                 }

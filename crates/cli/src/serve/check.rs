@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nearside_device::MAX_NSID;
 use nearside_device::throttle::Quota;
@@ -177,6 +177,10 @@ pub fn of_machine(plan: &Plan) -> Vec<String> {
             }
         }
     }
+    let kept = plan.subsystem.iter().flat_map(|subsystem| &subsystem.namespace);
+    let kept = kept.filter_map(|namespace| namespace.reservations.as_ref());
+    let kept: Vec<String> = kept.map(|path| whole(path).display().to_string()).collect();
+    faults.once("the reservations of two namespaces", kept.iter());
     let mut seen = BTreeSet::new();
     for (identity, name) in files {
         let alone = seen.insert(identity) || !written.contains(&identity);
@@ -187,6 +191,13 @@ pub fn of_machine(plan: &Plan) -> Vec<String> {
         faults.note(socket(path).map_err(|why| format!("socket {}: {why}", path.display())));
     }
     faults.0
+}
+
+/// A path by which a file is told from others, also one that is not there yet.
+fn whole(path: &Path) -> PathBuf {
+    let folder = path.parent().map(|folder| if folder == Path::new("") { Path::new(".") } else { folder });
+    let beside = || Some(folder?.canonicalize().ok()?.join(path.file_name()?));
+    path.canonicalize().ok().or_else(beside).unwrap_or_else(|| path.to_owned())
 }
 
 /// The file that a namespace's bytes lie in, where it is one: device and inode.

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use nearside_dma::local::{self, Access};
 use nearside_firmware::{Fsr, Looks, ViewCost};
@@ -80,6 +81,11 @@ fn answer(peer: &mut dyn Peer, running: &Running) -> std::io::Result<()> {
     peer.write_all(format!("{reply}\n").as_bytes())
 }
 
+/// How long a server may take to answer: what it does for a change may wait for its stores.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(300);
+/// Bytes of an answer at most.
+const LONGEST_ANSWER: u64 = 64 << 20;
+
 /// Asks a server at a socket that is connected to it.
 pub fn ask(mut stream: UnixStream, at: &Path, request: &Request) -> Result<Value, String> {
     let turned_away = || {
@@ -88,12 +94,17 @@ pub fn ask(mut stream: UnixStream, at: &Path, request: &Request) -> Result<Value
     };
     let failed = |e: std::io::Error| match e.kind() {
         ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => turned_away(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            let (at, seconds) = (at.display(), ANSWERED_WITHIN.as_secs());
+            format!("{at}: no answer within {seconds} seconds; a change may still be made")
+        }
         _ => format!("no server answers at {}: {e}", at.display()),
     };
     let text = serde_json::to_string(request).map_err(|e| e.to_string())?;
+    stream.set_read_timeout(Some(ANSWERED_WITHIN)).map_err(failed)?;
     writeln!(stream, "{text}").map_err(failed)?;
     let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).map_err(failed)?;
+    BufReader::new(stream.take(LONGEST_ANSWER)).read_line(&mut line).map_err(failed)?;
     if line.is_empty() {
         return Err(turned_away());
     }
@@ -145,7 +156,7 @@ fn execute(request: Request, running: &Running) -> Result<Value, String> {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 

@@ -510,6 +510,8 @@ impl ServedDrive {
 
 /// How long a store may take to end what it has begun.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it may take to make all that it was given durable: a disk with much to write does.
+const FLUSHED_WITHIN: Duration = Duration::from_secs(120);
 
 /// Sees operations to their end that went on when their hosts had gone.
 fn drain(namespace: &Namespace<AnyStore, Fsr>) -> Result<(), String> {
@@ -524,7 +526,7 @@ fn drain(namespace: &Namespace<AnyStore, Fsr>) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes all that was written durable.
+/// Makes all that was written durable, within as long.
 pub fn flush(namespace: &Arc<Namespace<AnyStore, Fsr>>) -> Result<(), String> {
     drain(namespace)?;
     let clock = TscClock::new();
@@ -533,7 +535,11 @@ pub fn flush(namespace: &Arc<Namespace<AnyStore, Fsr>>) -> Result<(), String> {
         Submitted::Done(completion) => Some(completion.result),
         Submitted::Pending => None,
     };
+    let begun = clock.now();
     while done.is_none() {
+        if clock.now().since(begun) > FLUSHED_WITHIN.as_nanos() as u64 {
+            return Err("the store did not end its flush".into());
+        }
         access.poll(clock.now(), &mut |_, completion| done = Some(completion.result));
         std::thread::yield_now();
     }

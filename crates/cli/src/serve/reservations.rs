@@ -10,6 +10,7 @@ use nearside_device::{HostId, Keep, Kept, Ticket};
 use nearside_spec::reservation::Kind;
 use serde::{Deserialize, Serialize};
 
+use super::control::hex;
 use super::save;
 
 /// Bytes of a file at most: more than 256 registrants take.
@@ -19,6 +20,7 @@ const MOST: u64 = 256 << 10;
 #[derive(Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Words {
+    persists: bool,
     generation: u32,
     registrants: Vec<Registrant>,
     /// RTYPE, and the holder.
@@ -33,10 +35,6 @@ struct Registrant {
     key: u64,
 }
 
-fn hex(host: &HostId) -> String {
-    host.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn host(text: &str) -> Result<HostId, String> {
     let number = u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32);
     number.map(u128::to_be_bytes).ok_or(format!("{text:?} is no host identifier of 32 hexadecimal digits"))
@@ -46,6 +44,7 @@ impl Words {
     fn of(kept: &Kept) -> Words {
         let registrant = |(host, key): &(HostId, u64)| Registrant { host: hex(host), key: *key };
         Words {
+            persists: kept.persists,
             generation: kept.generation,
             registrants: kept.registrants.iter().map(registrant).collect(),
             reservation: kept.held.map(|(kind, holder)| (kind.to_field(), hex(&holder))),
@@ -53,7 +52,7 @@ impl Words {
     }
 
     fn kept(&self) -> Result<Kept, String> {
-        let mut kept = Kept { generation: self.generation, ..Kept::default() };
+        let mut kept = Kept { persists: self.persists, generation: self.generation, ..Kept::default() };
         for Registrant { host: name, key } in &self.registrants {
             let id = host(name)?;
             if kept.registrants.iter().any(|(other, _)| *other == id) {
@@ -100,10 +99,16 @@ pub fn open(path: &Path) -> Result<(Kept, Keep), String> {
     let (sender, receiver) = mpsc::channel::<(Kept, Arc<Ticket>)>();
     let path: PathBuf = path.to_owned();
     let keeps = move || {
-        for (kept, ticket) in receiver {
+        while let Ok((mut kept, ticket)) = receiver.recv() {
+            // Each takes the place of those before it.
+            let mut tickets = vec![ticket];
+            for (newer, ticket) in receiver.try_iter() {
+                kept = newer;
+                tickets.push(ticket);
+            }
             if let Err(error) = write(&path, &kept) {
                 tracing::error!(error, "a host's reservation could not be kept");
-                ticket.fails();
+                tickets.iter().for_each(|ticket| ticket.fails());
             }
         }
     };
@@ -126,6 +131,7 @@ mod tests {
         let path = folder.path().join("r.json");
         assert_eq!(read(&path), Ok(Kept::default()));
         let kept = Kept {
+            persists: true,
             generation: 9,
             registrants: vec![([0xab; 16], 1), ([2; 16], u64::MAX)],
             held: Some((Kind::ExclusiveAccess, [2; 16])),
@@ -135,22 +141,22 @@ mod tests {
         let a = "{\"host\":\"0101010101010101010101010101010f\",\"key\":1}";
         for (text, why) in [
             ("{".to_owned(), "EOF"),
-            ("{\"generation\":1,\"registrants\":[],\"reservation\":null,\"x\":1}".into(), "unknown field"),
+            ("{\"persists\":true,\"generation\":1,\"registrants\":[],\"reservation\":null,\"x\":1}".into(), "unknown field"),
             (
-                format!("{{\"generation\":1,\"registrants\":[{a},{a}],\"reservation\":null}}"),
+                format!("{{\"persists\":true,\"generation\":1,\"registrants\":[{a},{a}],\"reservation\":null}}"),
                 "is there twice",
             ),
             (
-                "{\"generation\":1,\"registrants\":[{\"host\":\"+1\",\"key\":1}],\"reservation\":null}"
+                "{\"persists\":true,\"generation\":1,\"registrants\":[{\"host\":\"+1\",\"key\":1}],\"reservation\":null}"
                     .into(),
                 "is no host identifier",
             ),
             (
-                format!("{{\"generation\":1,\"registrants\":[{a}],\"reservation\":[7,\"{:032x}\"]}}", 1),
+                format!("{{\"persists\":true,\"generation\":1,\"registrants\":[{a}],\"reservation\":[7,\"{:032x}\"]}}", 1),
                 "7 is no kind",
             ),
             (
-                format!("{{\"generation\":1,\"registrants\":[{a}],\"reservation\":[1,\"{:032x}\"]}}", 1),
+                format!("{{\"persists\":true,\"generation\":1,\"registrants\":[{a}],\"reservation\":[1,\"{:032x}\"]}}", 1),
                 "is not registered",
             ),
         ] {

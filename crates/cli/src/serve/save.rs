@@ -5,6 +5,7 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use toml::{Table as Values, Value};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, TableLike};
@@ -189,7 +190,12 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    let beside = Beside(folder.join(format!(".{}.{}", name.display(), std::process::id())));
+    // Threads of this process may each write it.
+    static WRITTEN: AtomicU64 = AtomicU64::new(0);
+    let (process, nth) = (std::process::id(), WRITTEN.fetch_add(1, Ordering::Relaxed));
+    let beside = Beside(folder.join(format!(".{}.{process}.{nth}", name.display())));
+    // One of the same number may have been killed in the middle.
+    let _ = fs::remove_file(&beside.0);
     let mut file = File::options().write(true).create_new(true).open(&beside.0)?;
     if let Some(there) = before {
         file.set_permissions(Permissions::from_mode(there.mode() & 0o7777))?;

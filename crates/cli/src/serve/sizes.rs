@@ -45,15 +45,20 @@ pub fn resize(
         if !bytes.is_multiple_of(block) {
             return Err(failed(format!("{bytes} bytes are not whole blocks of {block}")));
         }
-        if bytes < namespace.bytes() && !force {
-            let end = used(store).map_err(failed)?;
-            if end > bytes {
-                return Err(failed(format!(
-                    "what is on it reaches to byte {end}, and {bytes} would cut it off: make the volume smaller first \
-                     (--force goes on all the same)"
-                )));
-            }
+    }
+    // Looked at before anything is refused to a host, and again when none can write there any more.
+    let fits = || {
+        let Some(bytes) = bytes.filter(|_| !force) else { return Ok(()) };
+        match used(store)? {
+            end if end > bytes => Err(format!(
+                "what is on it reaches to byte {end}, and {bytes} would cut it off: make the volume smaller first \
+                 (--force goes on all the same)"
+            )),
+            _ => Ok(()),
         }
+    };
+    if bytes.is_some_and(|bytes| bytes < namespace.bytes()) {
+        fits().map_err(failed)?;
     }
     let (clock, until) = (TscClock::new(), Instant::now() + PATIENCE);
     let wait = |namespace: &nearside_device::Namespace<_, _>| {
@@ -61,8 +66,13 @@ pub fn resize(
         std::thread::sleep(Duration::from_millis(1));
         Instant::now() < until
     };
-    offer.subsystem.resize(nsid, bytes, wait).map_err(|e| failed(e.to_string()))?;
-    Ok(namespace.bytes())
+    loop {
+        match offer.subsystem.resize_if(nsid, bytes, wait, || fits().map_err(io::Error::other)) {
+            // It is just being looked at.
+            Err(e) if e.kind() == io::ErrorKind::ResourceBusy && wait(&namespace) => {}
+            done => return done.map(|_| namespace.bytes()).map_err(|e| failed(e.to_string())),
+        }
+    }
 }
 
 /// The byte behind the last that anything may lie in, of what a store's word names: partitions and volumes

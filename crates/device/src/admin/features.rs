@@ -323,9 +323,12 @@ impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
             all.iter().for_each(|(of, _)| self.admin.notifications.set_mask(*of, value));
             return Ok(Answer::Now(0));
         }
-        let ticket = Arc::default();
+        let (persists, ticket) = (self.entry.get(features::PTPL), Arc::default());
+        if persists && !all.iter().all(|(_, namespace)| namespace.reservations().can_persist()) {
+            return Err(Fault::field(features::PTPL));
+        }
         for (_, namespace) in all {
-            namespace.reservations().set_persists(self.entry.get(features::PTPL), &ticket)?;
+            namespace.reservations().set_persists(persists, &ticket);
         }
         if let Some(slot) = self.slot.take() {
             self.reactor.wait_for_ticket(slot, nsid, ticket);
@@ -376,6 +379,10 @@ impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
                 } else {
                     let short: [u8; 8] = receive(&self.reactor.shared, self.entry)?;
                     identifier[..8].copy_from_slice(&short);
+                }
+                // Whoever it was may have commands under way, and be registered (Base 2.0, 5.27.1.25).
+                if !matches!(self.admin.features.host_identifier, id if id == [0; 16] || id == identifier) {
+                    return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR));
                 }
                 self.admin.features.host_identifier = identifier;
                 self.reactor.shared.set_host_id(identifier);

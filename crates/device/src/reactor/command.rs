@@ -414,8 +414,11 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     /// as well: others wrote.
     fn flush_all(&mut self, owner: Owner, now: Nanos) {
         let denied = self.shared.namespaces().into_iter().find_map(|(nsid, namespace)| {
-            let admitted = namespace.reservations().admit(&Request::FlushAll, || self.shared.host_id());
-            Some((nsid, admitted.err()?))
+            if namespace.reservations().held() == 0 {
+                return None;
+            }
+            let (_, standing) = namespace.reservations().standing(self.shared.host_id());
+            Some((nsid, standing.admits(&Request::FlushAll).err()?))
         });
         let owner = match (owner, denied) {
             (Owner::Host(slot), Some((nsid, fault))) => return self.fail(slot, nsid, &fault, now),

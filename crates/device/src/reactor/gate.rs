@@ -2,6 +2,7 @@
 //! namespace's for themselves, and keep no other command waiting ([`crate::throttle`]).
 
 use nearside_clock::Nanos;
+use nearside_spec::Status;
 use nearside_store::Store;
 
 use super::{BATCH, Reactor, Step};
@@ -10,7 +11,6 @@ use crate::firmware::Firmware;
 use crate::io::Request;
 use crate::queue::CompletionSlot;
 use crate::throttle::{Gate, Held};
-use nearside_spec::Status;
 
 impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     /// Whether a command may go on; one that may not waits. A flush of all namespaces waits where something
@@ -136,7 +136,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             let of = shared.subsystem.buckets(attached.nsid, &shared.config.host.nqn);
             match &mut attached.gate {
                 Some(gate) => {
-                    if !gate.change(of) {
+                    if !gate.change(of, self.stepped) {
                         attached.gate = None;
                     }
                 }

@@ -1,6 +1,7 @@
 //! Reservation commands, and what those of other hosts ask of this one.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use nearside_clock::Nanos;
 use nearside_spec::Status;
@@ -39,13 +40,25 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     /// Whether no other host's reservation of the place's namespace forbids a request. Those of all
     /// namespaces ask each.
     #[inline]
-    pub(crate) fn admits(&self, place: usize, request: &Request) -> Result<(), Fault> {
-        match (self.attached.get(place), request) {
-            (None, _) | (_, Request::FlushAll) => Ok(()),
-            (Some(attached), _) => {
-                attached.access.namespace().reservations().admit(request, || self.shared.host_id())
-            }
+    pub(crate) fn admits(&mut self, place: usize, request: &Request) -> Result<(), Fault> {
+        match self.attached.get(place).map(|attached| attached.access.namespace().reservations().held()) {
+            None | Some(0) => Ok(()),
+            Some(held) => self.admits_held(place, request, held),
         }
+    }
+
+    fn admits_held(&mut self, place: usize, request: &Request, held: u64) -> Result<(), Fault> {
+        if matches!(request, Request::FlushAll) {
+            return Ok(());
+        }
+        let named = self.shared.named.load(Ordering::Acquire);
+        if self.attached.at(place).standing.0 != (held, named) {
+            let host = self.shared.host_id();
+            let attached = self.attached.at(place);
+            let (held, standing) = attached.access.namespace().reservations().standing(host);
+            attached.standing = ((held, named), standing);
+        }
+        self.attached.at(place).standing.1.admits(request)
     }
 
     /// Executes a reservation command.
@@ -66,8 +79,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         let nsid = self.attached.at(place).nsid;
         let namespace = self.attached.at(place).access.namespace().clone();
         if let Reserve::Report { extended } = command {
-            let controllers = |host| self.shared.subsystem.controllers_of(host, nsid);
-            let mut report = namespace.reservations().report(extended, controllers);
+            let controllers = self.shared.subsystem.controllers_with(nsid);
+            let mut report = namespace.reservations().report(extended, &controllers);
             report.resize(len, 0);
             layout.scatter(&memory, &report);
             self.note(place, (Kind::Other, 0), now);
@@ -136,9 +149,9 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         done
     }
 
-    /// The commands that wait will not be answered.
+    /// The commands that wait will not be answered. What others wait for goes on to its end: a reset takes
+    /// nothing back that the store works on.
     pub(super) fn forget_reservations(&mut self) {
         self.reserving.drain(..).for_each(|waits| waits.slot.forget());
-        self.ending.clear();
     }
 }
