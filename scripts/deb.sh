@@ -11,8 +11,14 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 grep -qF "libnearside0 (= $version-1)" crates/fsrlib-c/Cargo.toml \
   || { echo "deb.sh: crates/fsrlib-c/Cargo.toml has libnearside-dev want another version than $version"; exit 1; }
 # When it was last changed, so that the same sources make the same packages.
-date=$(git log -1 --format=%cD 2>/dev/null || date -R)
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
+export SOURCE_DATE_EPOCH
+date=$(date -uRd "@$SOURCE_DATE_EPOCH")
 rm -rf out/package
+# Who takes *.deb would take those of another version too.
+for old in "$out"/nearside_*.deb "$out"/libnearside0_*.deb "$out"/libnearside-dev_*.deb; do
+  [[ $old = *_"$version"-1_*.deb ]] || rm -f "$old"
+done
 scripts/install.sh "$root" /usr "$built" >/dev/null
 mkdir -p out/package/scripts "$out"
 cp "$root/usr/lib/systemd/system/nearside.service" out/package/scripts/nearside.service

@@ -23,7 +23,12 @@ one() { # seconds, folder of the binaries, target
     [ "$what" = ok ]
 }
 export -f one
-[ $# -gt 0 ] || set -- $(cargo +nightly fuzz list)
+if [ $# = 0 ]; then
+    list=$(cargo +nightly fuzz list)
+    # shellcheck disable=SC2086 # a word is a target
+    set -- $list
+    [ $# -gt 0 ] || { echo "fuzz.sh: no targets"; exit 1; }
+fi
 failed=0
 printf '%s\n' "$@" | xargs -P "${JOBS:-1}" -I{} bash -c "one $seconds $binaries {}" || failed=1
 [ -z "${NEARSIDE_RECORD:-}" ] || printf 'target/fuzz/%s.log\0' "$@" |

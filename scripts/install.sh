@@ -12,7 +12,7 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 # What is for a debugger stays in the folder that it was built in.
 if command -v strip >/dev/null; then stripped() { strip "$1" -o "$3" "$2"; }
 else
-  stripped() { cp "$2" "$3"; }
+  stripped() { install "$2" "$3"; }
   echo "install.sh: strip is missing (as root: apt-get install binutils); what is installed is larger by that"
 fi
 install -d "$dest/bin" "$dest/include" "$dest/lib/pkgconfig"

@@ -28,7 +28,13 @@ in_root() {
 step "Debian 12"
 cat > "$work/script" <<'SCRIPT'
 cd /packages
-find / -xdev -path /proc -prune -o -path /sys -prune -o ! -type d -print | sort > /before
+apt-get install -qq gcc libc6-dev pkg-config >/dev/null
+# All files but those that apt, dpkg and man keep for themselves.
+files() {
+  find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /packages -o -path /var/cache -o -path /var/log \
+    -o -path /var/lib/dpkg -o -path /var/lib/apt \) -prune -o ! -type d ! -path /before ! -path /left -print | LC_ALL=C sort
+}
+files > /before
 # As a user's machine, which keeps manual pages.
 rm -f /etc/dpkg/dpkg.cfg.d/docker*
 apt-get install -qq ./nearside_*.deb >/dev/null
@@ -38,7 +44,7 @@ man nearside-grep | head -5 | grep -q grep
 nearside serve --config /etc/nearside/serve.toml --check
 systemd-analyze verify /usr/lib/systemd/system/nearside.service /lib/systemd/system/nearside.service
 test -s /usr/share/bash-completion/completions/nearside
-apt-get install -qq ./libnearside0_*.deb ./libnearside-dev_*.deb gcc libc6-dev pkg-config >/dev/null
+apt-get install -qq ./libnearside0_*.deb ./libnearside-dev_*.deb >/dev/null
 cc -std=c89 search.c $(pkg-config --cflags --libs nearside) -o shared
 ldd shared | grep libnearside.so.0
 test "$(./shared disk.img / ERROR 2>/dev/null)" = "/app.log:2:ERROR two"
@@ -50,6 +56,7 @@ dpkg --remove libnearside-dev libnearside0 nearside >/dev/null
 grep -q mine /etc/nearside/serve.toml
 dpkg --purge libnearside-dev libnearside0 nearside >/dev/null
 find / -xdev \( -name '*nearside*' -o -path '*/nearside/*' \) ! -path '/packages*' ! -path '/proc*' ! -path '/var/log/*' ! -path '/var/cache/*' > /left
+files | LC_ALL=C comm -13 /before - >> /left
 cat /left; test ! -s /left
 echo "installed, used and purged"
 SCRIPT

@@ -270,6 +270,16 @@ impl Drive {
         asks: &[Ask],
         mut sink: impl FnMut(usize, Result<Record<'_>, Refusal>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
+        self.ask_each_until(asks, |place, answer| sink(place, answer).map(ControlFlow::<()>::Continue))
+            .map(drop)
+    }
+
+    /// As [`Drive::ask_each`], until `sink` breaks: with what it does.
+    pub fn ask_each_until<B>(
+        &mut self,
+        asks: &[Ask],
+        mut sink: impl FnMut(usize, Result<Record<'_>, Refusal>) -> Result<ControlFlow<B>, Failure>,
+    ) -> Result<Option<B>, Failure> {
         let name = self.name();
         let Drive { session, warned, progress, places, counters, .. } = self;
         let mut first = 0;
@@ -284,12 +294,12 @@ impl Drive {
                 entered.push(Ask { target, operation: ask.operation.clone(), follow: ask.follow });
                 backs.push(back);
             }
-            let mut failure = None;
+            let (mut failure, mut broken) = (None, None);
             let result = session.stream_each(&entered, |nth, answer| {
                 let taken = match answer {
                     Ok(Record::Warning { text, unstable }) => {
                         warn(warned, text, unstable);
-                        Ok(())
+                        Ok(ControlFlow::Continue(()))
                     }
                     Ok(mut record) => {
                         progress.record();
@@ -307,7 +317,7 @@ impl Drive {
                         failure = Some(f);
                         ControlFlow::Break(())
                     },
-                    ControlFlow::Continue,
+                    |flow| flow.map_break(|with| broken = Some(with)),
                 )
             });
             match (failure, result) {
@@ -316,13 +326,18 @@ impl Drive {
                 (None, Err(error)) => return Err(Failure::Message(format!("{name}: {error}"))),
                 (None, Ok(summary)) => add(counters, &summary.counters),
             }
+            if broken.is_some() {
+                return Ok(broken);
+            }
             first += entered.len();
             if let Some(refusal) = refusal {
-                sink(first, Err(refusal))?;
+                if let ControlFlow::Break(with) = sink(first, Err(refusal))? {
+                    return Ok(Some(with));
+                }
                 first += 1;
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Says now what would be said where [`Drive::deleted`] begins and cannot.

@@ -804,7 +804,7 @@ impl<M: Media> Crawler<'_, M> {
         if let Some((slot, _)) = caches.nodes.find(key, is) {
             caches.nodes.remove(slot);
         }
-        caches.nodes.insert(key, 1, node);
+        caches.nodes.insert(key, node.acl.weight(), node);
     }
 
     async fn load_acl(&self, ino: Ino) -> Result<(), Failure> {

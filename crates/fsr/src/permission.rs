@@ -28,6 +28,18 @@ pub(crate) enum AclState {
     Some(std::sync::Arc<Acl>),
 }
 
+impl AclState {
+    /// What an inode with it weighs in the cache: 1, and the more the longer the list is. Many inodes may say
+    /// that theirs is in one inode of attributes, of 64 KiB.
+    pub(crate) fn weight(&self) -> usize {
+        const ONE: usize = 512;
+        match self {
+            AclState::Unknown | AclState::None => 1,
+            AclState::Some(acl) => 1 + acl.entries.capacity() * size_of::<AclEntry>() / ONE,
+        }
+    }
+}
+
 /// An answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -97,4 +109,16 @@ fn by_acl(who: &Credentials, owner: Owner, acl: &Acl, want: u8) -> bool {
         }
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_list_weighs_more_than_its_inode() {
+        let of = |entries| AclState::Some(Acl { entries: vec![AclEntry::User(7, 4); entries] }.into());
+        assert_eq!((AclState::None.weight(), of(6).weight()), (1, 1));
+        assert!((128..=130).contains(&of(8191).weight()), "{}", of(8191).weight());
+    }
 }

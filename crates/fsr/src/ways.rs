@@ -68,7 +68,10 @@ pub(crate) struct Key<'a> {
 impl<'a> Key<'a> {
     /// Of a volume, a user, a path as it is written, and whether a symbolic link at its end is followed.
     pub(crate) fn new(seed: u64, volume: u32, who: &'a Credentials, path: &'a [u8], follow: bool) -> Key<'a> {
-        let hash = hash(seed, u64::from(volume) << 32 | u64::from(who.uid), path);
+        // All that is compared is in it: else who asks with ever other groups fills one place of the table.
+        let asked = hash(seed, u64::from(who.gid) << 1 | u64::from(follow), b"");
+        let asked = who.groups.iter().fold(asked, |asked, gid| hash(asked, u64::from(*gid), b""));
+        let hash = hash(asked, u64::from(volume) << 32 | u64::from(who.uid), path);
         Key { hash, volume, who, path, follow }
     }
 
@@ -125,5 +128,23 @@ impl<V: Weight> Cache<Way<V>> {
             }
         };
         self.to(slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_with_other_groups_has_a_place_of_his_own() {
+        let mut hashes = std::collections::HashSet::new();
+        for gid in 0..10 {
+            for group in 0..10 {
+                let who = Credentials { uid: 7, gid, groups: vec![group] };
+                hashes.insert(Key::new(1, 1, &who, b"/a", false).hash);
+                hashes.insert(Key::new(1, 1, &who, b"/a", true).hash);
+            }
+        }
+        assert_eq!(hashes.len(), 200);
     }
 }

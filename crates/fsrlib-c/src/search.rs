@@ -28,6 +28,15 @@ fn then(answer: c_int) -> ControlFlow<()> {
     if answer == 0 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
 }
 
+/// Whether a failure is of what was asked for as a whole, and not of a path: nothing goes on beside it.
+fn is_of_the_request(failure: &Failure) -> bool {
+    use Failure::*;
+    matches!(
+        failure,
+        InvalidPattern(_) | InvalidRequest(_) | NoVolume(_) | NeedsRecovery(_) | DeniedAs(_) | Cancelled
+    )
+}
+
 /// Tells the caller what failed, where it wants to hear.
 ///
 /// # Safety
@@ -61,11 +70,17 @@ struct Lines {
 }
 
 impl Lines {
+    /// Lines of that file come, or none of the last one: what had come of a line is none.
+    fn turn_to(&mut self, path: &[u8]) {
+        path.clone_into(&mut self.file);
+        self.parts = None;
+    }
+
     /// # Safety
     /// The callback may be called with `user`.
     unsafe fn take(&mut self, record: Record<'_>) -> ControlFlow<()> {
         match record {
-            Record::File { path, .. } => self.file = path.into_owned(),
+            Record::File { path, .. } => self.turn_to(&path),
             Record::Matches(n) => self.found = self.found.saturating_add_unsigned(n),
             Record::BinaryMatches => self.found += 1,
             Record::Line { number, offset, bytes, context, continues } => {
@@ -174,11 +189,12 @@ pub unsafe extern "C" fn nearside_search(
                 Target::Path(path) | Target::Tree { root: path, .. } => path,
                 _ => continue,
             };
-            lines.file.clone_from(root);
+            lines.turn_to(root);
             let (mut failed, mut ended) = (None, false);
             let done = session.stream(ask, |record| {
                 let flow = match record {
                     Record::Failed { path, failure } => {
+                        lines.parts = None;
                         if query.failed.is_none() && !recursive {
                             failed = Some(Stop::File(path.to_vec(), failure.clone()));
                         }
@@ -192,7 +208,9 @@ pub unsafe extern "C" fn nearside_search(
                 flow
             });
             match done {
-                Err(nearside_fsrlib::Error::Refused(failure)) if query.failed.is_some() => {
+                Err(nearside_fsrlib::Error::Refused(failure))
+                    if query.failed.is_some() && !is_of_the_request(&failure) =>
+                {
                     // SAFETY: the caller's duty.
                     ended = unsafe { tell(query.failed, user, root, &failure) }.is_break();
                 }
@@ -289,7 +307,7 @@ pub unsafe extern "C" fn nearside_find(
         let kinds = names.map_or(0, |names| names.kinds);
         let failed = names.and_then(|names| names.failed);
         let max_depth = depth(names.map_or(0, |names| names.max_depth));
-        let target = Target::Tree { root, include, exclude, max_depth };
+        let target = Target::Tree { root: root.clone(), include, exclude, max_depth };
         let ask = Ask { target, operation: Operation::List, follow: false };
         let mut had = 0;
         let mut give = |found: &FileEntry<'_>| {
@@ -300,15 +318,42 @@ pub unsafe extern "C" fn nearside_find(
             // SAFETY: the caller's duty; the entry and its name live through the call.
             then(unsafe { callback(user, &entry(found, true)) })
         };
-        session.stream(&ask, |record| match record {
+        let done = session.stream(&ask, |record| match record {
             Record::Entry(found) => give(&found),
             Record::Name { path, kind } => give(&FileEntry::of_name(path, kind)),
             // SAFETY: the caller's duty.
             Record::Failed { path, failure } => unsafe { tell(failed, user, &path, &failure) },
             _ => ControlFlow::Continue(()),
-        })?;
+        });
+        match done {
+            Err(nearside_fsrlib::Error::Refused(failure))
+                if failed.is_some() && !is_of_the_request(&failure) =>
+            {
+                // SAFETY: the caller's duty.
+                let _ = unsafe { tell(failed, user, &root, &failure) };
+            }
+            done => drop(done?),
+        }
         Ok(had)
     };
     // SAFETY: the caller's duty.
     unsafe { call(drive, body) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_line_is_no_beginning_of_another_files() {
+        let mut lines =
+            Lines { callback: None, user: std::ptr::null_mut(), file: Vec::new(), parts: None, found: 0 };
+        let half =
+            Record::Line { number: 1, offset: 0, bytes: b"half"[..].into(), context: false, continues: true };
+        // SAFETY: there is no callback.
+        let taken = unsafe { lines.take(half) };
+        assert!(taken.is_continue() && lines.parts.is_some());
+        lines.turn_to(b"/other");
+        assert_eq!((lines.parts, &lines.file[..]), (None, &b"/other"[..]));
+    }
 }

@@ -90,6 +90,10 @@ int main(int argc, char **argv)
 		return 9;
 	if (nearside_find(drive, "/missing", &names, print_name, NULL) != -ENOENT)
 		return 10;
+	/* As a search does, it tells `failed` where there is one. */
+	names.failed = failed;
+	if (nearside_find(drive, "/missing", &names, print_name, &failures) != 0 || failures != 3)
+		return 14;
 
 	query.patterns = hole;
 	if (nearside_search(drive, &query, NULL, NULL) != -EINVAL || !strstr(nearside_error(drive), "null"))

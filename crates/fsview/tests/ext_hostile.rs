@@ -310,3 +310,45 @@ fn an_acl_in_another_inode_denies() {
     let said = block_on(volume.acl(&source, &inode)).unwrap_err().to_string();
     assert!(said.contains("ea_inode") && said.contains("77"), "{said}");
 }
+
+/// What would become far more bytes than the volume has is refused.
+#[test]
+fn attributes_do_not_grow_out_of_little() {
+    let Some(dir) = needs::folder("attributes_do_not_grow_out_of_little", TOOLS) else { return };
+    let mut bytes = small(dir.path(), "ext4-nocsum");
+    let image = dir.path().join("ext4-nocsum");
+    let block = u64::from(block_on(Volume::open(&memory(&bytes))).unwrap().info().block_size);
+    let at = inode_at(&image, "/plain", block);
+    let extra = usize::from(u16::from_le_bytes([bytes[at + 0x80], bytes[at + 0x81]]));
+    bytes[1024 + 0x61] |= 4; // ea_inode
+    // Names, where in the area a value is, in which inode, and how long.
+    type Entries<'a> = &'a [(&'a str, u16, u32, u32)];
+    let said = |entries: Entries| {
+        let mut bytes = bytes.clone();
+        let mut area = Vec::from(0xEA02_0000u32.to_le_bytes());
+        for (name, offset, inode, size) in entries {
+            area.extend([1, 1]); // one letter, index 1
+            area.extend(offset.to_le_bytes());
+            for field in [*inode, *size, 0] {
+                area.extend(field.to_le_bytes());
+            }
+            area.extend([name.as_bytes()[0], 0, 0, 0]);
+        }
+        area.extend([0; 4]);
+        put(&mut bytes, at + 128 + extra, &area);
+        let source = memory(&bytes);
+        let volume = block_on(Volume::open(&source)).unwrap();
+        let inode = resolve(&volume, &source, b"plain").unwrap().unwrap();
+        let said = block_on(volume.attributes(&source, &inode));
+        said.map(|all| all.len()).map_err(|error| error.to_string())
+    };
+    assert_eq!(said(&[("a", 44, 0, 20), ("b", 64, 0, 28)]), Ok(2));
+    for (entries, why) in [
+        (&[("a", 44, 0, 40), ("b", 44, 0, 40)][..], "values overlap"),
+        (&[("a", 44, 0, 20), ("a", 64, 0, 20)], "two attributes of one name"),
+        (&[("a", 0, 77, 3 << 20), ("b", 0, 78, 2 << 20)], "more than 4 MiB"),
+    ] {
+        let said = said(entries).unwrap_err();
+        assert!(said.contains(why), "{said}");
+    }
+}

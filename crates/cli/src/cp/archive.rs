@@ -15,7 +15,7 @@ use tar::{Builder, EntryType, Header};
 use nearside_fsrlib::Acl;
 
 use super::attributes::Attribute;
-use super::{Destination, Done, Item, Range, Trouble, words};
+use super::{BY_ACL, Destination, Done, Item, Range, Trouble, words};
 use crate::failure::{Failure, complain_about};
 use crate::format;
 use crate::users::Users;
@@ -165,9 +165,11 @@ impl Archive {
         for (key, value) in item.attributes.iter().filter_map(record) {
             put_record(&mut records, &key, &value);
         }
+        let lost = |attribute: &Attribute| attribute.is_access_acl() && record(attribute).is_none();
+        let withheld = item.withheld || item.attributes.iter().any(lost);
         let mut header = Header::new_ustar();
         header.set_entry_type(kind);
-        header.set_mode(u32::from(entry.mode & 0o7777));
+        header.set_mode(u32::from(entry.mode & 0o7777 & if withheld { !BY_ACL } else { u16::MAX }));
         header.set_uid(entry.uid.into());
         header.set_gid(entry.gid.into());
         header.set_size(len);

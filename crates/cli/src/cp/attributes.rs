@@ -3,10 +3,14 @@
 //! which `-a` copies, nothing is said where the host or its file system does not take them.
 
 use std::fs::File;
+use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nearside_fsrlib::{Failure as Refusal, Record, describe};
-use rustix::fs::{XattrFlags, fgetxattr, fremovexattr, fsetxattr, lgetxattr, lremovexattr, lsetxattr};
+use rustix::fs::{
+    XattrFlags, fgetxattr, fremovexattr, fsetxattr, getxattr, lgetxattr, lremovexattr, lsetxattr,
+    removexattr, setxattr,
+};
 use rustix::io::Errno;
 
 /// Files that are asked about together.
@@ -36,6 +40,11 @@ impl Attribute {
     /// Whether it is an ACL.
     pub fn is_acl(&self) -> bool {
         self.name == ACL_ACCESS || self.name == ACL_DEFAULT
+    }
+
+    /// Whether it is the ACL of the file itself, of which the mode's bits for the group are the mask.
+    pub fn is_access_acl(&self) -> bool {
+        self.name == ACL_ACCESS
     }
 
     /// Whether it is the ACL that others begin with.
@@ -74,16 +83,20 @@ pub struct Taking {
 }
 
 impl Taking {
-    /// Takes what a drive says of the file.
-    pub fn take(&mut self, answer: Result<Record<'_>, Refusal>) {
-        let taken = match answer {
-            Ok(Record::Attribute { name, len, offset, value }) => self.part(&name, (len, offset), &value),
-            Ok(Record::Failed { failure, .. }) | Err(failure) => Err(describe(&failure).into_owned()),
-            Ok(_) => Ok(()),
+    /// Takes what a drive says of the file. Breaks where the rest of what it says is not wanted.
+    pub fn take(&mut self, answer: Result<Record<'_>, Refusal>) -> ControlFlow<()> {
+        let (taken, flow) = match answer {
+            Ok(Record::Attribute { name, len, offset, value }) => {
+                (self.part(&name, (len, offset), &value), ControlFlow::Break(()))
+            }
+            Ok(Record::Failed { failure, .. }) | Err(failure) => {
+                (Err(describe(&failure).into_owned()), ControlFlow::Continue(()))
+            }
+            Ok(_) => (Ok(()), ControlFlow::Continue(())),
         };
-        if let Err(why) = taken {
-            self.failed.get_or_insert(why);
-        }
+        let Err(why) = taken else { return ControlFlow::Continue(()) };
+        self.failed.get_or_insert(why);
+        flow
     }
 
     fn part(&mut self, name: &[u8], (len, offset): (u64, u64), value: &[u8]) -> Result<(), String> {
@@ -137,12 +150,19 @@ pub enum Copied<'a> {
     Open(&'a File),
     /// A name in a folder; `.` is the folder itself. No link is followed.
     Named(&'a OwnedFd, &'a [u8]),
+    /// What is open as a path alone, and is no link.
+    Path(&'a OwnedFd),
 }
 
 impl Copied<'_> {
+    /// What is open as a path alone, for calls that take no such descriptor.
+    pub fn itself(file: &OwnedFd) -> String {
+        format!("/proc/self/fd/{}", file.as_raw_fd())
+    }
+
     /// There are no such calls for a name in an open folder, which may be open as a path alone.
     fn path(folder: &OwnedFd, name: &[u8]) -> Vec<u8> {
-        [format!("/proc/self/fd/{}/", folder.as_raw_fd()).as_bytes(), name].concat()
+        [Self::itself(folder).as_bytes(), b"/", name].concat()
     }
 
     fn set(&self, attribute: &Attribute) -> rustix::io::Result<()> {
@@ -150,22 +170,28 @@ impl Copied<'_> {
         match self {
             Copied::Open(file) => fsetxattr(file, name, value, flags),
             Copied::Named(folder, file) => lsetxattr(Self::path(folder, file), name, value, flags),
+            Copied::Path(file) => setxattr(Self::itself(file), name, value, flags),
         }
     }
 
-    fn has(&self, name: &[u8]) -> bool {
+    fn has(&self, name: &[u8]) -> rustix::io::Result<bool> {
         let mut none = [0; 0];
-        match self {
+        let len = match self {
             Copied::Open(file) => fgetxattr(file, name, &mut none),
             Copied::Named(folder, file) => lgetxattr(Self::path(folder, file), name, &mut none),
+            Copied::Path(file) => getxattr(Self::itself(file), name, &mut none),
+        };
+        match len {
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
+            len => len.map(|_| true),
         }
-        .is_ok()
     }
 
     fn remove(&self, name: &[u8]) -> rustix::io::Result<()> {
         match self {
             Copied::Open(file) => fremovexattr(file, name),
             Copied::Named(folder, file) => lremovexattr(Self::path(folder, file), name),
+            Copied::Path(file) => removexattr(Self::itself(file), name),
         }
     }
 
@@ -176,22 +202,28 @@ impl Copied<'_> {
         }
     }
 
-    /// Gives it ACLs, in the place of those that it has of the folder it was made in.
+    /// Takes away the ACLs that it has of the folder it was made in.
+    ///
+    /// # Errors
+    /// One that cannot be taken away.
+    pub fn remove_acls(&self) -> rustix::io::Result<()> {
+        for name in [ACL_ACCESS, ACL_DEFAULT] {
+            if self.has(name)? {
+                match self.remove(name) {
+                    Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+                    removed => removed?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives it the ACLs among those.
     ///
     /// # Errors
     /// One that cannot be given.
     pub fn give_acls(&self, attributes: &[Attribute]) -> rustix::io::Result<()> {
-        for name in [ACL_ACCESS, ACL_DEFAULT] {
-            match attributes.iter().find(|attribute| attribute.name == name) {
-                Some(acl) => self.set(acl)?,
-                None if self.has(name) => match self.remove(name) {
-                    Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
-                    removed => removed?,
-                },
-                None => {}
-            }
-        }
-        Ok(())
+        attributes.iter().filter(|attribute| attribute.is_acl()).try_for_each(|acl| self.set(acl))
     }
 }
 
@@ -207,7 +239,11 @@ mod tests {
     fn parts_become_one_and_what_does_not_fit_is_said() {
         let taken = |parts: Vec<Result<Record<'_>, Refusal>>| {
             let mut taking = Taking::default();
-            parts.into_iter().for_each(|part| taking.take(part));
+            for part in parts {
+                if taking.take(part).is_break() {
+                    break;
+                }
+            }
             taking.finish(Which::All).map(|(all, _)| all)
         };
         let parts = vec![

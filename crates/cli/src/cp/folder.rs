@@ -12,14 +12,15 @@ use std::path::Path;
 use std::rc::Rc;
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, chmodat, chownat, fchmod, fchown,
-    futimens, linkat, makedev, mkdirat, mknodat, openat, statat, symlinkat, unlinkat, utimensat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, chmod, chmodat, chownat, fchmod,
+    fchown, fstat, futimens, linkat, makedev, mkdirat, mknodat, openat, statat, symlinkat, unlinkat,
+    utimensat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::attributes::Copied;
-use super::{Destination, Done, How, Item, Range, Trouble, words};
+use super::attributes::{Attribute, Copied};
+use super::{BY_ACL, Destination, Done, How, Item, Range, Trouble, words};
 use crate::failure::Failure;
 use crate::format;
 use crate::mounted::join;
@@ -28,6 +29,8 @@ use crate::mounted::join;
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 /// A file to write.
 const TO_WRITE: OFlags = OFlags::WRONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// A device, pipe or socket, which is not opened itself.
+const NODE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// What a file does not replace.
 const DIRECTORY_THERE: &str = "A directory is in its place";
 /// Bits of a mode that say what may be done with the file.
@@ -92,10 +95,21 @@ fn own(
     }
 }
 
-/// Gives the item's ACLs, after its mode, which is a part of them.
-fn give_acls(copied: &Copied<'_>, item: &Item) -> Done {
+/// Gives the item's mode, by `chmod`, and its ACLs, which the mode is a part of. ACLs of the folder that it
+/// was made in are gone before the mode would let their users in; and nobody but the owner is let in by the
+/// mode of a file whose ACL is not there (yet, or at all): setting an ACL sets those bits.
+fn permit(
+    copied: &Copied<'_>,
+    item: &Item,
+    bits: Mode,
+    chmod: impl Fn(Mode) -> rustix::io::Result<()>,
+) -> Done {
+    let removed = copied.remove_acls();
+    let masks = item.withheld || removed.is_err() || item.attributes.iter().any(Attribute::is_access_acl);
+    chmod(if masks { bits.difference(mode(BY_ACL)) } else { bits })?;
+    let given = copied.give_acls(&item.attributes);
     let why = |errno: Errno| Trouble::Item(format!("Its ACL is not copied: {}", words(&errno.into())));
-    copied.give_acls(&item.attributes).map_err(why)
+    given.and(removed).map_err(why)
 }
 
 /// Whether it is a regular file of several names.
@@ -235,8 +249,7 @@ impl Destination for Folder {
             let bits = own(item, |user, group| chownat(&folder, ".", user, group, AtFlags::empty()))?;
             let copied = Copied::Named(&folder, b".");
             copied.give(&item.attributes);
-            chmodat(&folder, ".", bits, AtFlags::empty())?;
-            give_acls(&copied, item)?;
+            permit(&copied, item, bits, |bits| chmodat(&folder, ".", bits, AtFlags::empty()))?;
             utimensat(&folder, ".", &times(item), AtFlags::empty())?;
         } else if made && item.entry.mode & 0o700 != 0o700 {
             // What was lent to its owner, to fill it.
@@ -283,14 +296,16 @@ impl Destination for Folder {
         let (major, minor) = item.entry.rdev;
         let device = if format::is_device(item.entry.mode) { makedev(major, minor) } else { 0 };
         let folder = self.replacing(item, |folder, name| mknodat(folder, name, kind, mode(0o600), device))?;
-        // It was made here, and is no link.
-        let flags = AtFlags::SYMLINK_NOFOLLOW;
-        let bits = own(item, |user, group| chownat(&folder, name, user, group, flags))?;
-        let copied = Copied::Named(&folder, name);
+        let made = openat(&folder, name, NODE, Mode::empty())?;
+        let stat = fstat(&made)?;
+        if FileType::from_raw_mode(stat.st_mode) != kind || stat.st_rdev != device || stat.st_nlink != 1 {
+            return Err(Trouble::Item("Another file has taken its place".into()));
+        }
+        let bits = own(item, |user, group| chownat(&made, "", user, group, AtFlags::EMPTY_PATH))?;
+        let (copied, itself) = (Copied::Path(&made), Copied::itself(&made));
         copied.give(&item.attributes);
-        chmodat(&folder, name, bits, AtFlags::empty())?;
-        give_acls(&copied, item)?;
-        utimensat(&folder, name, &times(item), flags)?;
+        permit(&copied, item, bits, |bits| chmod(&itself, bits))?;
+        utimensat(CWD, &itself, &times(item), AtFlags::empty())?;
         Ok(())
     }
 
@@ -322,8 +337,7 @@ impl Destination for Folder {
             let copied = Copied::Open(&file);
             // Where the mode would forbid it, it is too late afterwards; a new owner takes capabilities away.
             copied.give(&item.attributes);
-            fchmod(&file, bits)?;
-            give_acls(&copied, item)?;
+            permit(&copied, item, bits, |bits| fchmod(&file, bits))?;
             futimens(&file, &times(item))?;
         }
         Ok(())

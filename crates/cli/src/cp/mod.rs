@@ -99,13 +99,19 @@ pub struct Item {
     pub entry: FileEntry<'static>,
     /// Those of its extended attributes that are copied, where it is about to be.
     pub attributes: Vec<Attribute>,
+    /// They are not to be had, an ACL among them or not.
+    pub withheld: bool,
 }
 
 impl Item {
     fn new(from: Vec<u8>, to: Vec<u8>, entry: FileEntry<'static>) -> Item {
-        Item { from, to, entry, attributes: Vec::new() }
+        Item { from, to, entry, attributes: Vec::new(), withheld: false }
     }
 }
+
+/// A mode's bits for all but the owner. Of a file with an ACL, those for the group are its mask, and those for
+/// others are of whom it does not name: without it they would give what the ACL may deny.
+const BY_ACL: u16 = 0o077;
 
 /// Bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

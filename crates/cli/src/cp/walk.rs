@@ -361,10 +361,14 @@ impl Copy {
         };
         let asks: Vec<Ask> = items.iter().map(ask).collect();
         let mut taking: Vec<Taking> = items.iter().map(|_| Taking::default()).collect();
-        self.drive.ask_each(&asks, |place, answer| {
-            taking[place].take(answer);
-            Ok(())
-        })?;
+        let mut from = 0;
+        while from < asks.len() {
+            // Of one of which too much comes the rest is not asked for.
+            let ended = self.drive.ask_each_until(&asks[from..], |place, answer| {
+                Ok(taking[from + place].take(answer).map_break(|()| place))
+            })?;
+            from = ended.map_or(asks.len(), |place| from + place + 1);
+        }
         let mut bytes = 0usize;
         for (item, taken) in items.into_iter().zip(taking) {
             match taken.finish(self.how.attributes) {
@@ -372,7 +376,10 @@ impl Copy {
                     item.attributes = all;
                     bytes = bytes.saturating_add(len);
                 }
-                Err(why) => self.failed(&item.from, &why),
+                Err(why) => {
+                    item.withheld = true;
+                    self.failed(&item.from, &why);
+                }
             }
         }
         Ok(bytes)

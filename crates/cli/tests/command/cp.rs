@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
 use nearside_conformance::needs;
-use nearside_conformance::volume::{self, must, tool};
+use nearside_conformance::volume::{self, Mounted, must, tool};
 use nearside_random::Rng;
 
 use crate::fixture::{Ran, Volume, ext4, nearside, on, small};
@@ -378,17 +378,48 @@ fn what_cannot_be_kept_is_said_as_cp_says_it() {
     }
     let image = at("disk.img");
     volume::ext(&image, 16, Some(&at("tree")), &["-t", "ext4", "-O", "ea_inode"]);
-    fs::create_dir(at("plain")).unwrap();
-    must(tool("mount").args(["-t", "ramfs", "ramfs"]).arg(at("plain")));
+    let mount = Mounted::new(&["-t", "ramfs"], Path::new("ramfs"), &at("plain"));
     let copy = |path: &str| on(&image, "cp", &["-a", path, at("plain").to_str().unwrap()]);
     let (named, listed) = (copy("/f"), copy("/listed"));
     let theirs = tool("cp").arg("-a").arg(at("tree/listed")).arg(at("plain/theirs")).output().unwrap();
     let content = fs::read(at("plain/listed"));
-    must(tool("umount").arg(at("plain")));
+    let bits = fs::metadata(at("plain/listed")).unwrap().permissions().mode();
+    mount.end();
     good(named);
     assert_eq!((listed.code, theirs.status.code()), (1, Some(1)));
     assert!(listed.err.contains("Its ACL is not copied: Operation not supported"), "{}", listed.err);
     assert_eq!(content.unwrap(), b"listed");
+    // They were of the ACL, which may deny what they would give.
+    assert_eq!(bits & 0o077, 0, "{bits:o}");
+}
+
+/// What may have an ACL that cannot be read lets nobody of its group in.
+#[test]
+fn a_mode_without_its_acl_is_not_the_groups() {
+    let test = "a_mode_without_its_acl_is_not_the_groups";
+    let Some(folder) = needs::folder(test, &["mke2fs", "debugfs", "tar"]) else { return };
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("tree")).unwrap();
+    fs::write(at("tree/f"), "f").unwrap();
+    fs::set_permissions(at("tree/f"), fs::Permissions::from_mode(0o664)).unwrap();
+    volume::ext(&at("disk.img"), 16, Some(&at("tree")), &["-t", "ext4", "-b", "4096", "-O", "ea_inode"]);
+    let value: Vec<u8> = (0..4096u32).map(|n| (n % 251) as u8).collect();
+    fs::write(at("value"), &value).unwrap();
+    let request = format!("ea_set -f {} /f user.large", at("value").display());
+    must(tool("debugfs").args(["-w", "-R", &request]).arg(at("disk.img")));
+    let mut bytes = fs::read(at("disk.img")).unwrap();
+    let place = bytes.windows(64).position(|window| window == &value[..64]).unwrap();
+    bytes[place + 5] ^= 1;
+    fs::write(at("disk.img"), bytes).unwrap();
+
+    let copied = on(&at("disk.img"), "cp", &["-a", "/f", at("copy").to_str().unwrap()]);
+    assert_eq!(copied.code, 1);
+    assert!(copied.err.contains("Extended attributes are not copied"), "{}", copied.err);
+    assert_eq!(fs::metadata(at("copy")).unwrap().permissions().mode() & 0o7777, 0o600);
+    let archived = on(&at("disk.img"), "cp", &["/f", "--tar", at("all.tar").to_str().unwrap()]);
+    assert_eq!(archived.code, 1);
+    let listed = must(tool("tar").arg("-tvf").arg(at("all.tar"))).stdout;
+    assert!(listed.starts_with(b"-rw------- "), "{}", String::from_utf8_lossy(&listed));
 }
 
 /// Owners' names, of which a header has no room for the first two.

@@ -34,6 +34,8 @@ pub(super) enum Value<'a> {
 const VALUE_MAX: u32 = 1 << 24;
 /// Most bytes of a value that a system call takes (`XATTR_SIZE_MAX`).
 const CALL_MAX: u32 = 1 << 16;
+/// Most bytes of an inode's values in inodes of their own, all together.
+const ALL_MAX: u64 = 4 << 20;
 
 /// An entry of an area.
 struct XattrEntry<'a> {
@@ -154,13 +156,19 @@ impl Superblock {
     /// All attributes of an area that the kernel shows.
     fn shown<'a>(&self, area: &'a [u8], first: usize) -> Result<Vec<Shown<'a>>, &'static str> {
         self.check_attributes(area, first)?;
-        let mut all = Vec::new();
-        for entry in (Entries { area, at: first }) {
+        let (mut all, mut bytes) = (Vec::new(), 4usize); // four zero bytes end the entries
+        let mut entries = Entries { area, at: first };
+        for entry in &mut entries {
             let entry = entry?;
+            bytes = bytes.saturating_add(if entry.inode == 0 { entry.place().len() } else { 0 });
             let (index, name) = entry.name;
             if full_name(index, name).is_some() {
                 all.push((index, name, entry.value(area)?));
             }
+        }
+        // Each has bytes of its own, so that little takes little memory.
+        if bytes.saturating_add(entries.at) > area.len() {
+            return Err("the attributes' values overlap");
         }
         Ok(all)
     }
@@ -239,20 +247,30 @@ impl Volume {
     ) -> Result<Vec<Attribute>, Error> {
         let (body, ino) = (body(inode)?, inode.ino.0);
         let raw = self.raw_inode(source, inode.ino).await?;
-        let mut all = Vec::new();
+        let (block, at);
+        let (mut all, mut in_tail, mut in_block) = (Vec::new(), Vec::new(), Vec::new());
         if let Some(area) = raw.attributes() {
-            let shown = self.sb.shown(area, 0).map_err(|what| raw.corrupt(format!("inode {ino}: {what}")))?;
-            self.take_shown(source, inode, raw.at, shown, &mut all).await?;
+            in_tail = self.sb.shown(area, 0).map_err(|what| raw.corrupt(format!("inode {ino}: {what}")))?;
         }
         if body.attribute_block != 0 {
-            let block = self.attribute_block(source, body, ino).await?;
-            let at = self.byte_of(body.attribute_block);
-            let shown = self.sb.shown(&block, 32).map_err(|what| Error::Corrupt {
+            block = self.attribute_block(source, body, ino).await?;
+            at = self.byte_of(body.attribute_block);
+            in_block = self.sb.shown(&block, 32).map_err(|what| Error::Corrupt {
                 what: format!("attribute block of inode {ino}: {what}"),
                 at,
             })?;
-            self.take_shown(source, inode, at, shown, &mut all).await?;
+        } else {
+            at = raw.at;
         }
+        if has_twice(in_tail.iter().chain(&in_block)) {
+            return Err(raw.corrupt(format!("inode {ino}: two attributes of one name")));
+        }
+        if in_inodes(in_tail.iter().chain(&in_block)) > ALL_MAX {
+            let what = format!("ea_inode: the attributes of inode {ino}: more than {} MiB", ALL_MAX >> 20);
+            return Err(Error::Unsupported(what));
+        }
+        self.take_shown(source, inode, raw.at, in_tail, &mut all).await?;
+        self.take_shown(source, inode, at, in_block, &mut all).await?;
         Ok(all)
     }
 
@@ -447,6 +465,22 @@ impl Volume {
         bytes.truncate(index(inode.size.min(wide(bytes.len()))));
         Ok(bytes)
     }
+}
+
+/// Whether two have one name.
+fn has_twice<'a>(shown: impl Iterator<Item = &'a Shown<'a>>) -> bool {
+    let mut names: Vec<(u8, &[u8])> = shown.map(|(index, name, _)| (*index, *name)).collect();
+    names.sort_unstable();
+    names.windows(2).any(|pair| matches!(pair, [a, b] if a == b))
+}
+
+/// Bytes of those values that lie in inodes of their own.
+fn in_inodes<'a>(shown: impl Iterator<Item = &'a Shown<'a>>) -> u64 {
+    let len = |(.., value): &Shown<'_>| match value {
+        Value::Inode(_, len) => u64::from(*len),
+        Value::Bytes(_) => 0,
+    };
+    shown.map(len).fold(0, u64::saturating_add)
 }
 
 /// Whether a name's number is an ACL's.
