@@ -176,12 +176,18 @@ struct Answer {
     bad: u64,
     code: u8,
     name: Vec<u8>,
+    /// The file at hand is of other columns than those before: that was said.
+    unfit: bool,
 }
 
 impl Answer {
     fn take(&mut self, out: &mut Out, record: Record<'_>) -> Result<ControlFlow<()>, Failure> {
+        let mut batch = false;
         match record {
-            Record::File { path, .. } => path.as_ref().clone_into(&mut self.name),
+            Record::File { path, .. } => {
+                self.unfit &= self.name == *path;
+                path.as_ref().clone_into(&mut self.name);
+            }
             Record::Failed { path, failure } => {
                 self.code = 1;
                 complain_of(&path, &failure);
@@ -191,7 +197,19 @@ impl Answer {
                     Failure::Message(format!("{}: {what}", String::from_utf8_lossy(&self.name)))
                 };
                 let table = Table::read(&stream).map_err(|error| of(error.to_string()))?;
-                self.bad += bad;
+                let fits = match &self.merge {
+                    Some(merge) => merge.fits(&table).map_err(|error| error.to_string()),
+                    None => self.writer.fits(&table).map_err(ToOwned::to_owned),
+                };
+                if let Err(what) = fits {
+                    if !std::mem::replace(&mut self.unfit, true) {
+                        complain(&format!("{}: {what}", String::from_utf8_lossy(&self.name)));
+                    }
+                    self.code = 1;
+                    return Ok(ControlFlow::Continue(()));
+                }
+                self.bad = self.bad.saturating_add(bad);
+                batch = true;
                 match &mut self.merge {
                     Some(merge) => merge.add(&table).map_err(|error| of(error.to_string()))?,
                     None => {
@@ -206,8 +224,8 @@ impl Answer {
             }
             _ => {}
         }
-        // An answer without groups is whole with its last row.
-        Ok(if self.left == 0 && self.merge.is_none() {
+        // An answer without groups is whole with its last row; of none, with what columns there are.
+        Ok(if batch && self.left == 0 && self.merge.is_none() {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
@@ -233,6 +251,7 @@ pub fn run(mut args: SelectArgs) -> Outcome {
         bad: 0,
         code: 0,
         name: Vec::new(),
+        unfit: false,
     };
     let operation = Operation::Select(Box::new(options));
     for path in &args.paths {
@@ -247,6 +266,7 @@ pub fn run(mut args: SelectArgs) -> Outcome {
         };
         let ask = Ask { target: of_path, operation: operation.clone(), follow: true };
         path.as_bytes().clone_into(&mut answer.name);
+        answer.unfit = false;
         if !drive.ask_about(path.as_bytes(), &ask, |record| answer.take(&mut out, record))? {
             answer.code = 1;
         }
@@ -254,8 +274,9 @@ pub fn run(mut args: SelectArgs) -> Outcome {
             break;
         }
     }
-    if let Some(merge) = answer.merge.take().filter(|_| answer.code == 0 || args.recursive) {
-        for stream in merge.streams(answer.left) {
+    if let Some(merge) = answer.merge.take() {
+        let streams = merge.streams(answer.left).map_err(|error| Failure::Message(error.to_string()))?;
+        for stream in streams {
             let table = Table::read(&stream).map_err(|error| Failure::Message(error.to_string()))?;
             answer.writer.table(&mut out, &table, table.rows())?;
         }

@@ -34,8 +34,10 @@ pub struct Writer {
     form: Form,
     /// A JSON object says of itself that it is a row.
     typed: bool,
-    /// Names of the columns, once a batch has come.
+    /// Names of the columns, once a batch with rows has come.
     names: Option<Vec<String>>,
+    /// The first batch, where it has no rows: what columns there are is said with it if none with rows comes.
+    fallback: Option<Vec<u8>>,
     widths: Vec<usize>,
     /// The schema's message.
     schema: Vec<u8>,
@@ -44,32 +46,36 @@ pub struct Writer {
 
 impl Writer {
     pub fn new(form: Form, typed: bool) -> Writer {
-        Writer { form, typed, names: None, widths: Vec::new(), schema: Vec::new(), rows: 0 }
+        let (widths, schema) = (Vec::new(), Vec::new());
+        Writer { form, typed, names: None, fallback: None, widths, schema, rows: 0 }
     }
 
-    /// Writes the first rows of a batch.
-    pub fn table(&mut self, out: &mut Out, table: &Table<'_>, rows: usize) -> Result<(), Failure> {
-        let columns = table.columns();
-        let names = columns.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>();
-        let (schema, batch) = table.parts();
-        match &self.names {
-            Some(known) if *known != names => {
-                return Err(Failure::Message(
-                    "its columns are others than those of the files before".to_owned(),
-                ));
-            }
-            Some(_) if self.form == Form::Arrow && self.schema != schema => {
-                let what =
-                    "its columns have other types than those of the files before (--schema says which)";
-                return Err(Failure::Message(what.to_owned()));
-            }
-            Some(_) => {}
-            None => self.begin(out, table, &names)?,
+    /// Whether a batch has the columns of those before, and as a stream of Arrow's their types.
+    pub fn fits(&self, table: &Table<'_>) -> Result<(), &'static str> {
+        let Some(known) = self.names.as_ref().filter(|_| table.rows() > 0) else { return Ok(()) };
+        if !known.iter().map(String::as_str).eq(table.columns().iter().map(|(name, _)| *name)) {
+            return Err("its columns are others than those of the files before");
         }
-        self.names = Some(names);
+        if self.form == Form::Arrow && self.schema != table.parts().0 {
+            return Err("its columns have other types than those of the files before (--schema says which)");
+        }
+        Ok(())
+    }
+
+    /// Writes the first rows of a batch that [fits](Writer::fits).
+    pub fn table(&mut self, out: &mut Out, table: &Table<'_>, rows: usize) -> Result<(), Failure> {
+        if table.rows() == 0 {
+            if self.fallback.is_none() {
+                self.fallback = Some(table.first(0));
+            }
+            return Ok(());
+        }
+        if self.names.is_none() {
+            self.begin(out, table)?;
+        }
         if self.form == Form::Arrow {
             if rows == table.rows() {
-                out.write_all(batch)?;
+                out.write_all(table.parts().1)?;
                 return Ok(());
             }
             let first = table.first(rows);
@@ -84,7 +90,9 @@ impl Writer {
         Ok(())
     }
 
-    fn begin(&mut self, out: &mut Out, table: &Table<'_>, names: &[String]) -> io::Result<()> {
+    fn begin(&mut self, out: &mut Out, table: &Table<'_>) -> io::Result<()> {
+        let names = table.columns().iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>();
+        let names = &*self.names.insert(names).clone();
         match self.form {
             Form::Csv => line(out, names.iter().map(|name| Value::Text(name))),
             Form::Json => out.write_all(b"["),
@@ -163,13 +171,21 @@ impl Writer {
     }
 
     /// The end of the answer.
-    pub fn end(&self, out: &mut Out) -> io::Result<()> {
-        match (self.form, &self.names) {
-            (Form::Json, Some(_)) => out.write_all(b"]\n"),
-            (Form::Json, None) => out.write_all(b"[]\n"),
-            (Form::Arrow, Some(_)) => out.write_all(&[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]),
-            _ => Ok(()),
+    pub fn end(&mut self, out: &mut Out) -> Result<(), Failure> {
+        let fallback = self.fallback.take().filter(|_| self.names.is_none());
+        // Of no answer at all, a stream has no columns, and other forms nothing.
+        let nothing = self.names.is_none() && self.form == Form::Arrow;
+        if let Some(stream) = fallback.or_else(|| nothing.then(Table::nothing)) {
+            let table = Table::read(&stream).map_err(|error| Failure::Message(error.to_string()))?;
+            self.begin(out, &table)?;
         }
+        match (self.form, &self.names) {
+            (Form::Json, Some(_)) => out.write_all(b"]\n")?,
+            (Form::Json, None) => out.write_all(b"[]\n")?,
+            (Form::Arrow, _) => out.write_all(&[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0])?,
+            _ => {}
+        }
+        Ok(())
     }
 }
 
@@ -194,10 +210,12 @@ fn json_of(value: Value<'_>) -> serde_json::Value {
     }
 }
 
-/// A line of CSV. A text that is empty is quoted, which null is not.
+/// A line of CSV. A text that is empty is quoted, which null is not; alone in its line it is: an empty line
+/// would be no row.
 fn line<'t>(out: &mut Out, values: impl Iterator<Item = Value<'t>>) -> io::Result<()> {
-    let mut text = String::new();
+    let (mut text, mut fields) = (String::new(), 0);
     for (nth, value) in values.enumerate() {
+        fields = nth + 1;
         if nth > 0 {
             text.push(',');
         }
@@ -208,5 +226,5 @@ fn line<'t>(out: &mut Out, values: impl Iterator<Item = Value<'t>>) -> io::Resul
             false => text.push_str(&field),
         }
     }
-    out.line(text.as_bytes())
+    out.line(if fields == 1 && text.is_empty() { b"\"\"" } else { text.as_bytes() })
 }

@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use nearside_ndp::select::{Fault, Merge, Place, Plan, Selection, Selector, Step, Table};
+use nearside_ndp::select::{Fault, Place, Plan, Selection, Selector, Step, Table};
 use nearside_ndp::{SLICE, STEP};
 use nearside_near_data::{RowFormat, SelectOptions};
 
@@ -161,13 +161,7 @@ pub fn run(input: &[u8]) {
     let whole = answer(&selection, &plan, file, Cut { piece: usize::MAX, room: 1 << 20, again: false });
     let cut = Cut { piece: 1 + usize::from(piece), room: usize::from(room) * 32, again: how & 0x40 != 0 };
     let in_pieces = answer(&selection, &plan, file, cut);
-    if cut.again {
-        // Rows that are passed over behind a batch that is left are seen again.
-        assert_eq!((in_pieces.rows, in_pieces.fault), (whole.rows, whole.fault));
-    } else {
-        assert_eq!(in_pieces, whole);
-    }
-    let _columns = Merge::new(&options).streams(1);
+    assert_eq!(in_pieces, whole);
 }
 
 /// Files of each format, conditions of each kind, and a stream.
@@ -195,8 +189,16 @@ pub fn seeds() -> Vec<Vec<u8>> {
             }
         }
     }
-    let columns: Vec<_> = SelectOptions::aggregates("count(*), avg(x), min(t)").unwrap_or_default();
-    let empty = Merge::new(&SelectOptions { aggregates: columns, ..SelectOptions::default() });
-    seeds.extend(empty.streams(9).into_iter().map(|stream| [vec![1, 0, 0], stream].concat()));
+    let selection = Selection::compile(SelectOptions::default()).map(Arc::new);
+    if let Ok(selection) = selection
+        && let Ok(plan) = selection.plan(csv, true)
+    {
+        let mut selector = Selector::new(&selection);
+        selector.begin(Arc::new(plan), Place::default());
+        let mut rows = &csv[selector.offset() as usize..];
+        let _bad_row = at_once(selector.feed(&mut rows, 1 << 20));
+        let (_, _, stream) = selector.batch();
+        seeds.extend([stream, &Table::nothing()].map(|stream| [&[1, 0, 0], stream].concat()));
+    }
     seeds
 }

@@ -3,15 +3,12 @@
 use std::sync::Arc;
 
 use nearside_ndp::Flow;
-use nearside_ndp::select::{Fault, Place, Plan, SAMPLE, Selection, Selector, Step};
+use nearside_ndp::select::{Fault, Place, SAMPLE, Selection, Selector, Step};
 use nearside_near_data::{Cursor, Failure, Record, SelectOptions};
 
 use super::{ByteOperation, Ended, Job, in_slices};
 use crate::media::Media;
 use crate::model::Sink;
-
-/// A shorter beginning of a file is looked at within a slice.
-const SHORT: usize = 4 << 10;
 
 /// Selects from files.
 pub(crate) struct SelectFiles {
@@ -47,18 +44,10 @@ impl SelectFiles {
     /// Learns what columns the file has by its beginning.
     async fn learn<M: Media>(&mut self, media: &M, size: u64) -> Result<(), Failure> {
         let head = std::mem::take(&mut self.head);
-        let whole = head.len() as u64 >= size;
+        let (whole, light) = (head.len() as u64 >= size, self.selection.is_light(head.len() as u64));
         let selection = Arc::clone(&self.selection);
         let plan = move || selection.plan(&head, whole);
-        let plan = if self.at_most_short(size) { plan() } else { media.offload(plan).await };
-        self.begin(plan)
-    }
-
-    fn at_most_short(&self, size: u64) -> bool {
-        size <= SHORT as u64
-    }
-
-    fn begin(&mut self, plan: Result<Plan, Fault>) -> Result<(), Failure> {
+        let plan = if light { plan() } else { media.offload(plan).await };
         self.selector.begin(Arc::new(plan.map_err(failure)?), self.at);
         self.known = true;
         Ok(())
@@ -152,8 +141,7 @@ impl ByteOperation for SelectFiles {
     ) -> Result<Ended, Failure> {
         if !self.known {
             // The file is empty.
-            let plan = self.selection.plan(&[], true);
-            self.begin(plan)?;
+            self.learn(media, 0).await?;
         }
         let mut full = flow == Flow::Full;
         while !full {

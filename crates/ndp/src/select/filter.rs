@@ -72,13 +72,13 @@ impl Known {
 const TRUTH: Known = Known { kind: Some(ColumnType::Bool), text: None, name: String::new() };
 
 impl Filter {
-    /// Makes it ready. `slot` gives a column's place in a row, and its type.
+    /// Makes it ready. `slot` gives a column's place in a row, and its type; `None`: it is always null.
     ///
     /// # Errors
     /// A column that is not there, or a value of the wrong type; in a sentence.
     pub(super) fn bind(
         terms: &[Term],
-        mut slot: impl FnMut(&str) -> Result<(usize, ColumnType), String>,
+        mut slot: impl FnMut(&str) -> Result<(usize, Option<ColumnType>), String>,
     ) -> Result<Filter, String> {
         let mut filter = Filter::default();
         let mut stack: Vec<Known> = Vec::new();
@@ -98,7 +98,7 @@ impl Filter {
             let (step, known) = match term {
                 Term::Column(name) => {
                     let (slot, kind) = slot(name)?;
-                    (Step::Slot(slot), Known { kind: Some(kind), text: None, name: name.clone() })
+                    (Step::Slot(slot), Known { kind, text: None, name: name.clone() })
                 }
                 Term::Literal(literal) => filter.literal(literal),
                 Term::Compare(how) => {
@@ -119,6 +119,7 @@ impl Filter {
                 Term::In(count) => {
                     if let [value, among @ ..] = &taken[..] {
                         among.iter().try_for_each(|one| filter.meet(value, one))?;
+                        alike(value, among)?;
                     }
                     (Step::In(*count as usize), TRUTH)
                 }
@@ -168,7 +169,12 @@ impl Filter {
         }
         for (known, other) in [(a, right), (b, left)] {
             let (Some(step), Date | Timestamp) = (known.text, other) else { continue };
-            let Some(Step::Value(Held::Own(nth))) = self.steps.get(step) else { continue };
+            let nth = match self.steps.get(step) {
+                Some(Step::Value(Held::Own(nth))) => nth,
+                // It met one before.
+                Some(Step::Value(Held::Date(_) | Held::Time(_))) => return Ok(()),
+                _ => continue,
+            };
             let text = self.texts.get(*nth as usize).map(String::as_bytes).unwrap_or_default();
             let value = date(text).map(Held::Date).or_else(|| timestamp(text).map(Held::Time));
             let Some(value) = value else {
@@ -184,6 +190,18 @@ impl Filter {
 
     pub(super) fn is_empty(&self) -> bool {
         self.steps.is_empty()
+    }
+}
+
+/// A text of the condition's that becomes a day or an instant is no text beside another of those that it may
+/// be.
+fn alike(value: &Known, among: &[Known]) -> Result<(), String> {
+    let first =
+        |kinds: &[ColumnType]| among.iter().find(|one| one.kind.is_some_and(|kind| kinds.contains(&kind)));
+    let time = first(&[ColumnType::Date, ColumnType::Timestamp]).filter(|_| value.text.is_some());
+    match time.zip(first(&[ColumnType::Utf8])) {
+        Some((time, text)) => Err(format!("{} and {} cannot be compared", text.describe(), time.describe())),
+        None => Ok(()),
     }
 }
 

@@ -9,6 +9,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::Fault;
 use super::value::{Cell, floats};
+use crate::fuel::Fuel;
 
 /// Most results of all groups together.
 const STATES: usize = 4 * MAX_ROW_GROUPS;
@@ -91,17 +92,22 @@ impl Groups {
     }
 
     /// Adds a row.
-    pub(super) fn add(
+    pub(super) async fn add(
         &mut self,
         by: &[usize],
         makings: &[Making],
         (cells, text): (&[Cell], &[u8]),
+        fuel: &mut Fuel,
     ) -> Result<(), Fault> {
         self.key.clear();
         let cell = |slot: usize| cells.get(slot).copied().unwrap_or_default();
         for slot in by {
+            let before = self.key.len();
             put_key(&mut self.key, cell(*slot), text);
+            fuel.spend_bytes(self.key.len() - before).await;
         }
+        // It is hashed, compared and put among the texts.
+        fuel.spend_bytes(3 * self.key.len()).await;
         let group = self.group(makings)?;
         for (nth, making) in (group * makings.len()..).zip(makings) {
             let Some(state) = self.states.get_mut(nth) else { continue };
@@ -114,6 +120,10 @@ impl Groups {
                 continue;
             }
             state.count += 1;
+            if let (Function::Min | Function::Max, Cell::Text(from, to)) = (making.function, value) {
+                // It is compared and put among the texts, with room for a longer one.
+                fuel.spend_bytes(3 * (to - from) as usize).await;
+            }
             match (making.function, value) {
                 (Function::Sum | Function::Average, Cell::Int(n)) => state.int += i128::from(n),
                 (Function::Sum | Function::Average, Cell::Float(n)) => state.float += n,
@@ -160,6 +170,17 @@ impl Groups {
         &self.texts
     }
 
+    /// Whether a group's sums have room in their types.
+    pub(super) fn sums(&self, group: usize, makings: &[Making]) -> Result<(), Fault> {
+        let states = self.states.iter().skip(group * makings.len());
+        for (making, state) in makings.iter().zip(states) {
+            if making.function == Function::Sum && making.kind == ColumnType::Int64 {
+                sum(*state)?;
+            }
+        }
+        Ok(())
+    }
+
     /// A group's key, and what was made of it.
     pub(super) fn row(&self, group: usize, makings: &[Making], out: &mut Vec<Cell>) -> Result<(), Fault> {
         out.clear();
@@ -177,10 +198,7 @@ impl Groups {
                 Function::Count => out.push(Cell::Int(state.count)),
                 Function::Sum if none => out.push(Cell::Null),
                 Function::Sum if making.kind == ColumnType::Float64 => out.push(Cell::Float(state.float)),
-                Function::Sum => match i64::try_from(state.int) {
-                    Ok(sum) => out.push(Cell::Int(sum)),
-                    Err(_) => return Err(Fault::Limit(format!("a sum overflows int64: {}", state.int))),
-                },
+                Function::Sum => out.push(Cell::Int(sum(state)?)),
                 Function::Min | Function::Max => out.push(state.best),
                 Function::Average => {
                     let sum = if making.kind == ColumnType::Int64 { state.int as f64 } else { state.float };
@@ -191,6 +209,11 @@ impl Groups {
         }
         Ok(())
     }
+}
+
+fn sum(state: State) -> Result<i64, Fault> {
+    let overflows = |_| Fault::Limit(format!("a sum overflows int64: {}", state.int));
+    i64::try_from(state.int).map_err(overflows)
 }
 
 /// Room for a text, of which there is a bound.

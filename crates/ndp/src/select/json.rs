@@ -1,6 +1,7 @@
 //! A line of JSON as a row: the members of an object that are asked for.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 
 use nearside_near_data::ColumnType;
@@ -130,22 +131,44 @@ impl<'de> serde::Deserialize<'de> for Name<'de> {
     }
 }
 
-/// Adds what a line's members are like, in the order in which they come first. A line that is none adds
-/// nothing: it is said when its turn comes.
-pub(super) fn guess(line: &[u8], columns: &mut Vec<(String, Guess)>, most: usize) {
-    let more = columns.len() < most;
-    let _later = each(
-        line,
-        |name| Some(name.to_owned()),
-        |name: String, value| match columns.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, guess)) => guess.json(&value),
-            None if more => {
-                let mut guess = Guess::default();
-                guess.json(&value);
-                columns.push((name, guess));
-            }
-            None => {}
-        },
-    );
-    columns.truncate(most);
+/// What members lines have had, in the order in which they came first.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    names: Vec<String>,
+    guesses: Vec<Guess>,
+    places: HashMap<String, usize>,
+}
+
+impl Seen {
+    /// Adds what a line's members are like, of at most so many names. A line that is none adds those before its
+    /// fault, which is said when its turn comes.
+    pub(super) fn guess(&mut self, line: &[u8], most: usize) {
+        let Seen { names, guesses, places } = self;
+        let _later = each(
+            line,
+            |name| match places.get(name) {
+                Some(place) => Some(*place),
+                None if names.len() < most => {
+                    places.insert(name.to_owned(), names.len());
+                    names.push(name.to_owned());
+                    Some(names.len() - 1)
+                }
+                None => None,
+            },
+            |place, value| {
+                guesses.resize(guesses.len().max(place + 1), Guess::default());
+                if let Some(guess) = guesses.get_mut(place) {
+                    guess.json(&value);
+                }
+            },
+        );
+        // A name whose value was none.
+        if names.len() > guesses.len() {
+            names.pop().and_then(|name| places.remove(&name));
+        }
+    }
+
+    pub(super) fn columns(self) -> impl Iterator<Item = (String, Guess)> {
+        self.names.into_iter().zip(self.guesses)
+    }
 }

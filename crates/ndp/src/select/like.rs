@@ -43,14 +43,13 @@ impl Like {
     /// Whether all of a text is as it says. Where the text and the pattern part, it goes on behind the last
     /// `%`, one character later than before.
     pub(super) async fn is(&self, text: &[u8], fuel: &mut Fuel) -> bool {
-        let Ok(text) = std::str::from_utf8(text) else { return false };
         let (mut at, mut part) = (0usize, 0usize);
         let mut again: Option<(usize, usize)> = None;
         loop {
             if !fuel.take(4) {
                 fuel.pause().await;
             }
-            let next = text.get(at..).and_then(|rest| rest.chars().next());
+            let next = char_at(text, at);
             match (self.parts.get(part), next) {
                 (Some(Part::Any), _) => {
                     part += 1;
@@ -69,11 +68,18 @@ impl Like {
                 _ => {}
             }
             let Some((from, behind)) = again else { return false };
-            let Some(c) = text.get(from..).and_then(|rest| rest.chars().next()) else { return false };
+            let Some(c) = char_at(text, from) else { return false };
             again = Some((from + c.len_utf8(), behind));
             (at, part) = (from + c.len_utf8(), behind);
         }
     }
+}
+
+/// The character at a byte of a text: what is no text of UTF-8 ends there.
+fn char_at(text: &[u8], at: usize) -> Option<char> {
+    let rest = text.get(at..)?;
+    let first = rest.get(..4).unwrap_or(rest).utf8_chunks().next()?;
+    first.valid().chars().next()
 }
 
 #[cfg(test)]

@@ -11,6 +11,10 @@ use super::value::{Cell, floats};
 
 /// Most groups of all files together.
 const MOST: usize = 1 << 20;
+/// Most bytes that they take, about.
+const MOST_BYTES: usize = 512 << 20;
+/// Bytes that a group takes beside its key and its values.
+const OF_GROUP: usize = 96;
 /// Rows of a batch.
 const TOGETHER: usize = 8192;
 
@@ -23,13 +27,19 @@ pub struct MergeError(String);
 #[derive(Clone, Debug, Default)]
 struct Kept {
     cell: Cell,
+    /// How many times a sum has gone round int64: not at all, once all is added.
+    rounds: i32,
     text: String,
 }
 
 impl Kept {
+    fn bytes(&self) -> usize {
+        size_of::<Kept>() + self.text.len()
+    }
+
     fn of(value: Value<'_>) -> Kept {
         let (cell, text) = cell_of(value);
-        Kept { cell, text: text.to_owned() }
+        Kept { cell, rounds: 0, text: text.to_owned() }
     }
 }
 
@@ -40,6 +50,9 @@ pub struct Merge {
     keys: usize,
     /// Names and types, once a file has said them.
     columns: Vec<(String, ColumnType)>,
+    /// Of each, whether a file with a value has said its type.
+    known: Vec<bool>,
+    bytes: usize,
     found: HashMap<Vec<u8>, usize>,
     rows: Vec<Vec<Kept>>,
 }
@@ -50,35 +63,61 @@ impl Merge {
     pub fn new(options: &SelectOptions) -> Merge {
         let functions = options.aggregates.iter().map(|one| (one.function, one.to_string())).collect();
         let (found, rows) = (HashMap::new(), Vec::new());
-        Merge { functions, keys: options.group_by.len(), columns: Vec::new(), found, rows }
+        let (columns, known) = (Vec::new(), Vec::new());
+        Merge { functions, keys: options.group_by.len(), columns, known, bytes: 0, found, rows }
+    }
+
+    /// Whether a file says the type of a column: one without a value has but a guess.
+    fn says(table: &Table<'_>, column: usize) -> bool {
+        (0..table.rows()).any(|row| table.value(row, column) != Value::Null)
+    }
+
+    /// The types of the columns with this table, and whether they are known.
+    fn typed(&self, table: &Table<'_>) -> Result<Vec<(ColumnType, bool)>, MergeError> {
+        let theirs = table.columns();
+        let says = |nth: usize| Merge::says(table, nth);
+        if self.columns.is_empty() {
+            return Ok(theirs.iter().enumerate().map(|(nth, (_, kind))| (*kind, says(nth))).collect());
+        }
+        if self.columns.len() != theirs.len() || self.columns.iter().zip(theirs).any(|(a, b)| a.0 != b.0) {
+            return Err(MergeError("its columns are others than those of the files before".to_owned()));
+        }
+        let ours = self.columns.iter().zip(&self.known);
+        let both = ours.zip(theirs).enumerate().map(|(nth, ((ours, known), theirs))| {
+            use ColumnType::{Float64, Int64};
+            match (ours.1, theirs.1) {
+                (a, _) if !says(nth) => Ok((a, *known)),
+                (_, b) if !known => Ok((b, true)),
+                (a, b) if a == b => Ok((a, true)),
+                (Int64 | Float64, Int64 | Float64) if nth >= self.keys => Ok((Float64, true)),
+                (a, b) => {
+                    let (name, a, b) = (&ours.0, a.name(), b.name());
+                    let what = format!("{name} is {b}, and {a} in the files before (--schema says which)");
+                    Err(MergeError(what))
+                }
+            }
+        });
+        both.collect()
+    }
+
+    /// Whether a file's groups are of the columns and types of those before.
+    ///
+    /// # Errors
+    /// What differs.
+    pub fn fits(&self, table: &Table<'_>) -> Result<(), MergeError> {
+        self.typed(table).map(drop)
     }
 
     /// Takes a file's groups, or some of them.
     ///
     /// # Errors
-    /// Columns of other types than another file's; more groups than there may be; a sum that overflows.
+    /// Columns of other types than another file's ([`fits`](Merge::fits)), and nothing is taken; more groups
+    /// than there may be.
     pub fn add(&mut self, table: &Table<'_>) -> Result<(), MergeError> {
-        if self.columns.is_empty() {
-            self.columns = table.columns().iter().map(|(name, kind)| ((*name).to_owned(), *kind)).collect();
-        }
-        let same = self.columns.len() == table.columns().len()
-            && self.columns.iter().zip(table.columns()).all(|(ours, theirs)| ours.0 == theirs.0);
-        if !same {
-            return Err(MergeError("files answer with other columns".to_owned()));
-        }
-        for (nth, (ours, theirs)) in self.columns.iter_mut().zip(table.columns()).enumerate() {
-            use ColumnType::{Float64, Int64};
-            match (ours.1, theirs.1) {
-                (a, b) if a == b => {}
-                (Int64 | Float64, Int64 | Float64) if nth >= self.keys => ours.1 = Float64,
-                (a, b) => {
-                    let (name, a, b) = (&ours.0, a.name(), b.name());
-                    return Err(MergeError(format!(
-                        "{name} is {a} in one file and {b} in another (--schema says which)"
-                    )));
-                }
-            }
-        }
+        let typed = self.typed(table)?;
+        let columns = table.columns().iter().zip(&typed);
+        self.columns = columns.map(|((name, _), (kind, _))| ((*name).to_owned(), *kind)).collect();
+        self.known = typed.into_iter().map(|(_, known)| known).collect();
         for row in 0..table.rows() {
             self.row(table, row)?;
         }
@@ -103,32 +142,49 @@ impl Merge {
             if self.rows.len() == MOST {
                 return Err(MergeError(format!("too many groups: more than {MOST}")));
             }
+            let values: Vec<Kept> = values.collect();
+            self.bytes += OF_GROUP + key.len() + values.iter().map(Kept::bytes).sum::<usize>();
             self.found.insert(key, self.rows.len());
-            self.rows.push(values.collect());
-            return Ok(());
+            self.rows.push(values);
+            return self.bounded();
         };
         let Some(ours) = self.rows.get_mut(*at) else { return Ok(()) };
         let mut values = values.zip(ours).skip(self.keys);
-        for (function, name) in &self.functions {
+        for (function, _) in &self.functions {
             let Some((theirs, own)) = values.next() else { break };
             match function {
-                Function::Count | Function::Sum => add(own, &theirs, name)?,
-                Function::Min => better(own, theirs, true),
-                Function::Max => better(own, theirs, false),
+                Function::Count | Function::Sum => add(own, &theirs),
+                Function::Min | Function::Max => {
+                    self.bytes -= own.bytes();
+                    better(own, theirs, *function == Function::Min);
+                    self.bytes += own.bytes();
+                }
                 Function::Average => {
-                    add(own, &theirs, name)?;
+                    add(own, &theirs);
                     if let Some((theirs, own)) = values.next() {
-                        add(own, &theirs, name)?;
+                        add(own, &theirs);
                     }
                 }
             }
         }
-        Ok(())
+        self.bounded()
     }
 
-    /// The answer, as streams of Arrow's: of at most `limit` rows.
-    #[must_use]
-    pub fn streams(&self, limit: u64) -> Vec<Vec<u8>> {
+    fn bounded(&self) -> Result<(), MergeError> {
+        match self.bytes > MOST_BYTES {
+            true => Err(MergeError(format!("too many groups: more than {} MiB", MOST_BYTES >> 20))),
+            false => Ok(()),
+        }
+    }
+
+    /// The answer, as streams of Arrow's: of at most `limit` rows. None: no file has answered.
+    ///
+    /// # Errors
+    /// A sum of theirs that overflows.
+    pub fn streams(&self, limit: u64) -> Result<Vec<Vec<u8>>, MergeError> {
+        if self.columns.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut kinds = self.columns.iter().take(self.keys).cloned().collect::<Vec<_>>();
         let mut at = self.keys;
         for (function, name) in &self.functions {
@@ -139,6 +195,12 @@ impl Merge {
         }
         let most = usize::try_from(limit).unwrap_or(usize::MAX).min(self.rows.len());
         let rows = self.rows.get(..most).unwrap_or_default();
+        let names = self.columns.iter().map(|(name, _)| name);
+        for (kept, name) in rows.iter().flat_map(|row| row.iter().zip(names.clone())) {
+            if kept.rounds != 0 {
+                return Err(MergeError(format!("{name} overflows int64")));
+            }
+        }
         let batches: Vec<&[Vec<Kept>]> =
             if rows.is_empty() { vec![rows] } else { rows.chunks(TOGETHER).collect() };
         let stream = |rows: &[Vec<Kept>]| {
@@ -157,7 +219,7 @@ impl Merge {
             arrow::batch(&columns, rows.len(), &mut out);
             out
         };
-        batches.into_iter().map(stream).collect()
+        Ok(batches.into_iter().map(stream).collect())
     }
 
     /// A row as it is answered.
@@ -175,7 +237,7 @@ impl Merge {
                         }
                         _ => Cell::Null,
                     };
-                    Kept { cell, text: String::new() }
+                    Kept { cell, ..Kept::default() }
                 }
                 _ => value,
             });
@@ -184,18 +246,22 @@ impl Merge {
     }
 }
 
-fn add(own: &mut Kept, theirs: &Kept, name: &str) -> Result<(), MergeError> {
+fn add(own: &mut Kept, theirs: &Kept) {
     own.cell = match (own.cell, theirs.cell) {
         (cell, Cell::Null) | (Cell::Null, cell) => cell,
-        (Cell::Int(a), Cell::Int(b)) => match a.checked_add(b) {
-            Some(sum) => Cell::Int(sum),
-            None => return Err(MergeError(format!("{name} overflows int64"))),
-        },
+        (Cell::Int(a), Cell::Int(b)) => {
+            let (sum, round) = a.overflowing_add(b);
+            own.rounds += if round { b.signum() as i32 } else { 0 };
+            Cell::Int(sum)
+        }
         (Cell::Float(a), Cell::Float(b)) => Cell::Float(a + b),
-        (Cell::Int(a), Cell::Float(b)) | (Cell::Float(b), Cell::Int(a)) => Cell::Float(a as f64 + b),
+        (Cell::Int(a), Cell::Float(b)) => {
+            let rounds = f64::from(std::mem::take(&mut own.rounds)) * 2f64.powi(64);
+            Cell::Float(a as f64 + rounds + b)
+        }
+        (Cell::Float(a), Cell::Int(b)) => Cell::Float(a + b as f64),
         (cell, _) => cell,
     };
-    Ok(())
 }
 
 fn better(own: &mut Kept, theirs: Kept, less: bool) {

@@ -19,6 +19,7 @@ mod rows;
 mod table;
 mod value;
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use nearside_near_data::{ColumnType, MAX_FIELDS, RowFormat, SelectOptions, Term};
@@ -39,10 +40,15 @@ pub const MAX_ROW: usize = 128 << 10;
 pub const SAMPLE: usize = 256 << 10;
 /// Rows of it that are looked at for that.
 pub const SAMPLE_ROWS: usize = 1000;
+/// What is looked at within a slice: bytes of a file's beginning, and columns of a schema.
+const LIGHT_HEAD: u64 = 4 << 10;
+const LIGHT_SCHEMA: usize = 32;
 /// Longer lines of JSON are read where nobody waits: reading one cannot be cut.
 const LONG_LINE: usize = 4 << 10;
 /// Most bytes of a batch, about.
 const BATCH: usize = 64 << 10;
+/// Most bytes that a row's values have: JSON writes a number's digits out, and a column is answered once.
+const MAX_ANSWER: usize = 8 * MAX_ROW;
 /// A class of characters counts for about its ranges: a bound on what is read before anything is compiled.
 const LONGEST_REGEX: usize = 1000;
 
@@ -70,6 +76,8 @@ impl Fault {
 #[derive(Debug)]
 pub struct Selection {
     options: SelectOptions,
+    /// The types that the schema gives.
+    given: HashMap<String, ColumnType>,
     regexes: Vec<Automaton>,
 }
 
@@ -79,6 +87,9 @@ impl Selection {
     /// # Errors
     /// An expression that is not valid or too large; for the user.
     pub fn compile(options: SelectOptions) -> Result<Selection, String> {
+        if let Some(name) = options.named_twice() {
+            return Err(format!("the column {name:?} is named twice"));
+        }
         let mut regexes = Vec::new();
         for term in &options.filter {
             let Term::Regex(pattern) = term else { continue };
@@ -89,7 +100,8 @@ impl Selection {
             let hir = parsed.map_err(|error| error.to_string())?;
             regexes.push(Automaton::new(&hir, false)?);
         }
-        Ok(Selection { options, regexes })
+        let given = options.schema.iter().rev().cloned().collect();
+        Ok(Selection { options, given, regexes })
     }
 
     /// Whether [`compile`](Selection::compile) takes no longer than a slice.
@@ -104,6 +116,12 @@ impl Selection {
         &self.options
     }
 
+    /// Whether [`plan`](Selection::plan) takes no longer than a slice for a head of so many bytes.
+    #[must_use]
+    pub fn is_light(&self, head: u64) -> bool {
+        head <= LIGHT_HEAD && self.options.schema.len() <= LIGHT_SCHEMA
+    }
+
     /// Makes ready for a file that begins with `head`, of which that may be all. It takes milliseconds for a
     /// head of [`SAMPLE`] bytes, and cannot be cut.
     ///
@@ -112,56 +130,63 @@ impl Selection {
     pub fn plan(&self, head: &[u8], whole: bool) -> Result<Plan, Fault> {
         let options = &self.options;
         let (columns, start) = match options.format {
-            RowFormat::JsonLines => (self.json_columns(head, whole), 0),
+            RowFormat::JsonLines => (self.json_columns(head, whole)?, 0),
             RowFormat::Csv { header, .. } => self.csv_columns(head, whole, header)?,
         };
         Plan::bind(options, columns, start).map_err(Fault::Table)
     }
 
-    fn typed(&self, name: &str, guess: Guess) -> ColumnType {
-        let given = self.options.schema.iter().find(|(given, _)| given == name);
-        given.map_or_else(|| guess.kind(), |(_, kind)| *kind)
+    /// A column by its name and by what its values in the head were like. Where that is the whole file, a
+    /// column without a value is null, whatever its type.
+    fn column(&self, name: String, guess: Guess, whole: bool) -> Column {
+        let given = self.given.get(&name);
+        let null = given.is_none() && whole && guess.is_none();
+        Column { kind: given.map_or_else(|| guess.kind(), |kind| *kind), null, name }
     }
 
-    fn json_columns(&self, head: &[u8], whole: bool) -> Vec<(String, ColumnType)> {
+    fn json_columns(&self, head: &[u8], whole: bool) -> Result<Vec<Column>, Fault> {
         let mut lines = head;
-        if !whole && let Some(end) = memchr::memrchr(b'\n', head) {
-            lines = head.get(..end).unwrap_or_default();
+        if !whole {
+            // A line that goes on is none yet.
+            lines = memchr::memrchr(b'\n', head).and_then(|end| head.get(..end)).unwrap_or_default();
         }
-        let mut seen: Vec<(String, Guess)> = Vec::new();
-        for line in lines.split(|byte| *byte == b'\n').take(SAMPLE_ROWS) {
-            json::guess(line, &mut seen, MAX_FIELDS);
+        let (mut seen, mut rows) = (json::Seen::default(), 0);
+        let rows_of =
+            lines.split(|byte| *byte == b'\n').filter(|line| !line.iter().all(u8::is_ascii_whitespace));
+        for line in rows_of.take(SAMPLE_ROWS) {
+            seen.guess(line, MAX_FIELDS);
+            rows += 1;
         }
-        let mut columns: Vec<_> = seen
-            .into_iter()
-            .map(|(name, guess)| (self.typed(&name, guess), name))
-            .map(|(k, n)| (n, k))
-            .collect();
+        if rows == 0 && !whole && self.options.schema.is_empty() {
+            return Err(no_row());
+        }
+        let mut columns: Vec<_> =
+            seen.columns().map(|(name, guess)| self.column(name, guess, whole)).collect();
+        let known: HashSet<String> = columns.iter().map(|column| column.name.clone()).collect();
         for (name, kind) in &self.options.schema {
-            if columns.len() < MAX_FIELDS && !columns.iter().any(|(known, _)| known == name) {
-                columns.push((name.clone(), *kind));
+            if columns.len() < MAX_FIELDS && !known.contains(name) {
+                columns.push(Column { name: name.clone(), kind: *kind, null: false });
             }
         }
-        columns
+        Ok(columns)
     }
 
     /// The columns, and where the rows begin.
-    fn csv_columns(
-        &self,
-        head: &[u8],
-        whole: bool,
-        header: bool,
-    ) -> Result<(Vec<(String, ColumnType)>, u64), Fault> {
+    fn csv_columns(&self, head: &[u8], whole: bool, header: bool) -> Result<(Vec<Column>, u64), Fault> {
         let (mut rows, mut rest, mut start) = (Rows::new(self.options.format, true), head, 0);
+        rows.set_skips(self.options.skip_bad && !header);
         let (mut names, mut guesses): (Option<Vec<String>>, Vec<Guess>) = (None, Vec::new());
         let mut seen = 0;
         while seen < SAMPLE_ROWS {
             let end = whole && rest.is_empty();
             match rows.cut(&mut rest, end) {
                 Ok(Cut::More) if !whole => break,
+                Err(fault) if header && names.is_none() => {
+                    return Err(Fault::Table(format!("the row of names: {fault}")));
+                }
                 // What is wrong with a row is said when its turn comes.
                 Ok(Cut::End) | Err(_) => break,
-                Ok(Cut::More | Cut::Going) => continue,
+                Ok(Cut::More | Cut::Going | Cut::Bad) => continue,
                 Ok(Cut::Row) => {}
             }
             let text = |nth: usize| {
@@ -172,9 +197,13 @@ impl Selection {
                 let all = (0..rows.fields()).map(|nth| String::from_utf8_lossy(text(nth)).into_owned());
                 names = Some(all.collect());
                 start = (head.len() - rest.len()) as u64;
+                rows.set_skips(self.options.skip_bad);
                 continue;
             }
-            guesses.resize(guesses.len().max(rows.fields()), Guess::default());
+            if seen == 0 {
+                let fields = names.as_ref().map_or(rows.fields(), Vec::len);
+                guesses.resize(fields, Guess::default());
+            }
             // Rows with another number of fields say so when their turn comes.
             for (nth, guess) in guesses.iter_mut().enumerate().take(rows.fields()) {
                 guess.text(text(nth));
@@ -184,12 +213,10 @@ impl Selection {
         let schema = &self.options.schema;
         let names = match names {
             Some(names) => names,
-            None if header && schema.is_empty() => {
-                return Err(Fault::Table(match whole {
-                    true => "there is no row of names".to_owned(),
-                    false => format!("no row ends within {} KiB", SAMPLE >> 10),
-                }));
+            None if header && schema.is_empty() && whole => {
+                return Err(Fault::Table("there is no row of names".to_owned()));
             }
+            None if schema.is_empty() && !whole && seen == 0 => return Err(no_row()),
             None if !schema.is_empty() => schema.iter().map(|(name, _)| name.clone()).collect(),
             None => (1..=guesses.len()).map(|nth| format!("column_{nth}")).collect(),
         };
@@ -197,12 +224,22 @@ impl Selection {
             return Err(Fault::Table(format!("a row has more than {MAX_FIELDS} fields")));
         }
         guesses.resize(names.len(), Guess::default());
-        let columns = names.into_iter().zip(guesses).map(|(name, guess)| {
-            let kind = self.typed(&name, guess);
-            (name, kind)
-        });
+        let columns = names.into_iter().zip(guesses).map(|(name, guess)| self.column(name, guess, whole));
         Ok((columns.collect(), start))
     }
+}
+
+/// A column of a table.
+#[derive(Debug)]
+struct Column {
+    name: String,
+    kind: ColumnType,
+    /// The file is known to have no value of it.
+    null: bool,
+}
+
+fn no_row() -> Fault {
+    Fault::Table(format!("no row ends within {} KiB: a schema says what columns there are", SAMPLE >> 10))
 }
 
 /// What is done with the rows of a file.
@@ -229,16 +266,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    fn bind(options: &SelectOptions, columns: Vec<(String, ColumnType)>, start: u64) -> Result<Plan, String> {
-        let mut slots: Vec<(usize, String, ColumnType)> = Vec::new();
-        let mut slot = |name: &str| -> Result<(usize, ColumnType), String> {
-            if let Some(at) = slots.iter().position(|(_, known, _)| known == name) {
-                return Ok((at, slots.get(at).map_or(ColumnType::Utf8, |(.., kind)| *kind)));
-            }
-            let found = columns.iter().enumerate().find(|(_, (column, _))| column == name);
-            let Some((place, (_, kind))) = found else { return Err(missing(name, &columns)) };
-            slots.push((place, name.to_owned(), *kind));
-            Ok((slots.len() - 1, *kind))
+    fn bind(options: &SelectOptions, columns: Vec<Column>, start: u64) -> Result<Plan, String> {
+        let mut slots = Slots::new(&columns);
+        let mut slot = |name: &str| {
+            let (at, column) = slots.named(name)?;
+            Ok((at, Some(column.kind).filter(|_| !column.null)))
         };
         let filter = Filter::bind(&options.filter, &mut slot)?;
         let of_filter = options.filter.iter().filter_map(|term| match term {
@@ -248,30 +280,39 @@ impl Plan {
         let asked = of_filter.collect::<std::collections::BTreeSet<_>>().len();
         let (mut output, mut answered) = (Vec::new(), Vec::new());
         let grouped = !options.aggregates.is_empty() || !options.group_by.is_empty();
-        let all: Vec<String> = columns.iter().map(|(name, _)| name.clone()).collect();
         let wanted = match (grouped, options.columns.is_empty()) {
             (true, true) => &options.group_by,
             (true, false) => return Err("columns and groups cannot both be answered".to_owned()),
-            (false, true) => &all,
-            (false, false) => &options.columns,
+            (false, _) => &options.columns,
         };
         for name in wanted {
-            let (at, kind) = slot(name)?;
+            let (at, column) = slots.named(name)?;
             output.push(at);
-            answered.push((name.clone(), kind));
+            answered.push((name.clone(), column.kind));
+        }
+        if !grouped && options.columns.is_empty() {
+            // By their places: two may have one name.
+            output = (0..columns.len()).map(|place| slots.at(place)).collect();
+            answered = columns.iter().map(|column| (column.name.clone(), column.kind)).collect();
         }
         let mut makings = Vec::new();
         for aggregate in &options.aggregates {
             let (at, kind) = match &aggregate.column {
-                Some(name) => slot(name).map(|(at, kind)| (Some(at), kind))?,
+                Some(name) => {
+                    let (at, column) = slots.named(name)?;
+                    use nearside_near_data::Function::{Average, Sum};
+                    let kind = match (aggregate.function, column.kind) {
+                        (Sum | Average, _) if column.null => ColumnType::Int64,
+                        (Sum | Average, ColumnType::Int64 | ColumnType::Float64) => column.kind,
+                        (Sum | Average, kind) => {
+                            return Err(format!("{aggregate}: {} is no number", kind.name()));
+                        }
+                        (_, kind) => kind,
+                    };
+                    (Some(at), kind)
+                }
                 None => (None, ColumnType::Int64),
             };
-            use nearside_near_data::Function::{Average, Sum};
-            if matches!(aggregate.function, Sum | Average)
-                && !matches!(kind, ColumnType::Int64 | ColumnType::Float64)
-            {
-                return Err(format!("{aggregate}: {} is no number", kind.name()));
-            }
             let making = Making { function: aggregate.function, slot: at, kind };
             match &making.kinds()[..] {
                 [sum, count] => {
@@ -282,6 +323,7 @@ impl Plan {
             }
             makings.push(making);
         }
+        let slots = slots.all;
         let members =
             slots.iter().enumerate().map(|(at, (_, name, kind))| (name.clone(), at, *kind)).collect();
         let mut schema = Vec::new();
@@ -301,11 +343,56 @@ impl Plan {
     }
 }
 
+/// Columns of a table as they come to be asked for.
+struct Slots<'c> {
+    columns: &'c [Column],
+    /// Where a name stands first, and whether it stands there again.
+    places: HashMap<&'c str, (usize, bool)>,
+    /// Of each place, its slot.
+    of: Vec<Option<usize>>,
+    all: Vec<(usize, String, ColumnType)>,
+}
+
+impl<'c> Slots<'c> {
+    fn new(columns: &'c [Column]) -> Slots<'c> {
+        let mut places = HashMap::new();
+        for (place, column) in columns.iter().enumerate() {
+            places
+                .entry(column.name.as_str())
+                .and_modify(|(_, again)| *again = true)
+                .or_insert((place, false));
+        }
+        Slots { columns, places, of: vec![None; columns.len()], all: Vec::new() }
+    }
+
+    fn named(&mut self, name: &str) -> Result<(usize, &'c Column), String> {
+        match self.places.get(name) {
+            None => Err(missing(name, self.columns)),
+            Some((_, true)) => Err(format!("there is more than one column {name:?}")),
+            Some((place, false)) => {
+                let place = *place;
+                let column = self.columns.get(place).ok_or_else(|| missing(name, self.columns))?;
+                Ok((self.at(place), column))
+            }
+        }
+    }
+
+    fn at(&mut self, place: usize) -> usize {
+        let (Some(slot), Some(column)) = (self.of.get_mut(place), self.columns.get(place)) else {
+            return 0;
+        };
+        *slot.get_or_insert_with(|| {
+            self.all.push((place, column.name.clone(), column.kind));
+            self.all.len() - 1
+        })
+    }
+}
+
 /// Names that a message lists.
 const LISTED: usize = 12;
 
-fn missing(name: &str, columns: &[(String, ColumnType)]) -> String {
-    let mut known: Vec<&str> = columns.iter().take(LISTED).map(|(name, _)| name.as_str()).collect();
+fn missing(name: &str, columns: &[Column]) -> String {
+    let mut known: Vec<&str> = columns.iter().take(LISTED).map(|column| column.name.as_str()).collect();
     if columns.len() > LISTED {
         known.push("...");
     }
@@ -384,6 +471,8 @@ pub struct Selector {
     in_batch: usize,
     /// Rows passed over since the last batch.
     bad: u64,
+    /// They were counted with groups that were answered before.
+    counted: bool,
     groups: Groups,
     group: Vec<Cell>,
     ended: bool,
@@ -411,6 +500,7 @@ impl Selector {
             weight: 0,
             in_batch: 0,
             bad: 0,
+            counted: false,
             groups: Groups::new(),
             group: Vec::new(),
             ended: false,
@@ -441,6 +531,8 @@ impl Selector {
     pub fn begin(&mut self, plan: Arc<Plan>, at: Place) {
         let start = at.offset <= plan.start && plan.start == 0;
         self.rows = Rows::new(self.selection.options.format, start);
+        self.rows.set_skips(self.selection.options.skip_bad);
+        self.counted = plan.groups() && at.found > 0;
         self.columns = plan.answered.iter().map(|(_, kind)| arrow::Column::new(*kind)).collect();
         self.groups.clear();
         self.here = Place { offset: at.offset.max(plan.start), ..at };
@@ -488,28 +580,43 @@ impl Selector {
             if plan.groups() && plan.output.is_empty() {
                 self.groups.at_least_one(&plan.makings)?;
             }
-            if plan.groups() {
-                self.first = self.here;
+            if let Err(fault) = self.sums(&plan).await {
+                self.failed = true;
+                return Err(fault);
+            }
+            if plan.groups() || !self.has_batch() {
+                self.first = Place { found: self.first.found, ..self.here };
             }
         }
         if self.failed || !plan.groups() {
             return Ok(Step::Done);
         }
-        let room = room.min(BATCH).saturating_sub(plan.schema.len() + arrow::overhead(self.columns.len()));
+        let room = room.saturating_sub(plan.schema.len() + arrow::overhead(self.columns.len())).min(BATCH);
         while (self.first.found as usize).saturating_add(self.in_batch) < self.groups.len() {
             let group = self.first.found as usize + self.in_batch;
             self.groups.row(group, &plan.makings, &mut self.group)?;
             let weight: usize = self.columns.iter().zip(&self.group).map(|(c, cell)| c.weight(*cell)).sum();
+            self.bounded(weight)?;
             if self.in_batch > 0 && self.weight + weight > room {
                 return Ok(Step::Batch);
             }
+            self.fuel.spend(50).await;
             for (column, cell) in self.columns.iter_mut().zip(&self.group) {
+                self.fuel.spend(10 + bytes_of(column.weight(*cell))).await;
                 column.push(*cell, self.groups.text());
             }
             (self.in_batch, self.weight) = (self.in_batch + 1, self.weight + weight);
-            self.fuel.spend(50 + weight as u64).await;
         }
         Ok(Step::Done)
+    }
+
+    /// Looks at all sums before a group is answered.
+    async fn sums(&mut self, plan: &Plan) -> Result<(), Fault> {
+        for group in 0..self.groups.len() {
+            self.groups.sums(group, &plan.makings)?;
+            self.fuel.spend(5 + 5 * plan.makings.len() as u64).await;
+        }
+        Ok(())
     }
 
     async fn go(&mut self, piece: &mut &[u8], end: bool, room: usize) -> Result<Step, Fault> {
@@ -533,6 +640,10 @@ impl Selector {
                         Cut::Going => {}
                         Cut::End => return Ok(Step::Done),
                         Cut::Row => self.row = Row::Cut { read: false },
+                        Cut::Bad => {
+                            self.count_bad();
+                            self.pass();
+                        }
                     }
                 }
                 Row::Cut { read: false }
@@ -544,7 +655,7 @@ impl Selector {
                     let chosen = match self.look(plan, read).await {
                         Ok(chosen) => chosen,
                         Err(Fault::Row(_)) if self.selection.options.skip_bad => {
-                            self.bad += 1;
+                            self.count_bad();
                             false
                         }
                         Err(fault) => {
@@ -560,16 +671,16 @@ impl Selector {
                 }
                 Row::Chosen if plan.groups() => {
                     let row = (&self.parsed.cells[..], text_of(&self.rows, &self.parsed));
-                    let added = self.groups.add(&plan.output, &plan.makings, row);
+                    let added = self.groups.add(&plan.output, &plan.makings, row, &mut self.fuel).await;
                     added.inspect_err(|_| self.failed = true)?;
                     self.fuel.spend(40 + 20 * (plan.output.len() + plan.makings.len()) as u64).await;
                     self.pass();
                 }
                 Row::Chosen => {
-                    if !self.keep(plan, room) {
+                    if !self.has_room(plan, room)? {
                         return Ok(Step::Batch);
                     }
-                    self.fuel.spend(10 + 10 * plan.output.len() as u64).await;
+                    self.keep(plan).await;
                     self.pass();
                 }
             }
@@ -585,6 +696,15 @@ impl Selector {
         self.row = Row::None;
         self.here.row += 1;
         self.here.offset = self.next;
+    }
+
+    /// The row at hand is passed over: once in all answers together.
+    fn count_bad(&mut self) {
+        if !self.has_batch() && !self.plan.as_ref().is_some_and(|plan| plan.groups()) {
+            // What is not answered with this batch is met again.
+            self.first = Place { found: self.first.found, ..self.here };
+        }
+        self.bad += u64::from(!self.counted);
     }
 
     /// Names a row, and a column of it, in what is wrong with it.
@@ -616,8 +736,7 @@ impl Selector {
             self.parsed.cells.clear();
             self.parsed.cells.resize(plan.slots.len(), Cell::Null);
         }
-        self.values(plan, 0, plan.asked)?;
-        self.fuel.spend(15 * plan.slots.len() as u64).await;
+        self.values(plan, 0, plan.asked).await?;
         if !plan.filter.is_empty() {
             let Selector { asking, selection, parsed, rows, fuel, .. } = self;
             let row = (&parsed.cells[..], text_of(rows, parsed));
@@ -625,12 +744,12 @@ impl Selector {
                 return Ok(false);
             }
         }
-        self.values(plan, plan.asked, plan.slots.len())?;
+        self.values(plan, plan.asked, plan.slots.len()).await?;
         Ok(true)
     }
 
     /// Reads some of the columns.
-    fn values(&mut self, plan: &Plan, from: usize, to: usize) -> Result<(), Fault> {
+    async fn values(&mut self, plan: &Plan, from: usize, to: usize) -> Result<(), Fault> {
         for (at, (place, name, kind)) in plan.slots.iter().enumerate().take(to).skip(from) {
             let cell = match &self.rows {
                 Rows::Json(_) => self.parsed.cells.get(at).copied().unwrap_or_default(),
@@ -652,27 +771,46 @@ impl Selector {
             if let Some(to) = self.parsed.cells.get_mut(at) {
                 *to = cell;
             }
+            if !self.fuel.take(15) {
+                self.fuel.pause().await;
+            }
         }
         Ok(())
     }
 
-    /// Adds the row at hand to the batch; `false`: it has no room beside what is there.
-    fn keep(&mut self, plan: &Plan, room: usize) -> bool {
+    /// Whether the row at hand has room beside what is in the batch. The first is answered alone if need be.
+    fn has_room(&mut self, plan: &Plan, room: usize) -> Result<bool, Fault> {
         let cell = |slot: &usize| self.parsed.cells.get(*slot).copied().unwrap_or_default();
         let weight: usize = self.columns.iter().zip(&plan.output).map(|(c, slot)| c.weight(cell(slot))).sum();
-        let room = room.min(BATCH).saturating_sub(plan.schema.len() + arrow::overhead(self.columns.len()));
-        if self.in_batch > 0 && (self.weight + weight > room || self.in_batch == arrow::MAX_ROWS) {
-            return false;
+        self.bounded(weight)?;
+        let room = room.saturating_sub(plan.schema.len() + arrow::overhead(self.columns.len())).min(BATCH);
+        Ok(self.in_batch == 0 || self.weight + weight <= room && self.in_batch < arrow::MAX_ROWS)
+    }
+
+    /// A row is answered in one piece, for which a command has room.
+    fn bounded(&mut self, weight: usize) -> Result<(), Fault> {
+        if weight <= MAX_ANSWER {
+            return Ok(());
         }
-        if self.in_batch == 0 {
+        self.failed = true;
+        Err(Fault::Limit(format!("a row's values have more than {} KiB", MAX_ANSWER >> 10)))
+    }
+
+    /// Adds the row at hand to the batch.
+    async fn keep(&mut self, plan: &Plan) {
+        if !self.has_batch() {
             self.first = Place { found: self.first.found, ..self.here };
         }
         let text = text_of(&self.rows, &self.parsed);
         for (column, slot) in self.columns.iter_mut().zip(&plan.output) {
-            column.push(cell(slot), text);
+            let cell = self.parsed.cells.get(*slot).copied().unwrap_or_default();
+            let weight = column.weight(cell);
+            self.fuel.spend(10 + bytes_of(weight)).await;
+            column.push(cell, text);
+            self.weight += weight;
         }
-        (self.in_batch, self.weight) = (self.in_batch + 1, self.weight + weight);
-        true
+        self.in_batch += 1;
+        self.fuel.spend(10).await;
     }
 
     /// The line that takes long.
@@ -692,7 +830,7 @@ impl Selector {
         match long.read {
             Ok(()) => Ok(()),
             Err(_) if self.selection.options.skip_bad => {
-                self.bad += 1;
+                self.count_bad();
                 self.pass();
                 Ok(())
             }
@@ -711,6 +849,8 @@ impl Selector {
             self.stream.extend_from_slice(&plan.schema);
         }
         arrow::batch(&self.columns, self.in_batch, &mut self.stream);
+        // Those that come next wait for it.
+        let _spent = self.fuel.take(bytes_of(self.stream.len()));
         (self.in_batch as u64, self.bad, &self.stream)
     }
 
@@ -735,6 +875,11 @@ impl Selector {
         }
         (self.in_batch, self.weight, self.bad) = (0, 0, 0);
     }
+}
+
+/// Units of copying so many bytes.
+fn bytes_of(bytes: usize) -> u64 {
+    bytes as u64 / 32
 }
 
 fn text_of<'r>(rows: &'r Rows, parsed: &'r Parsed) -> &'r [u8] {

@@ -17,6 +17,8 @@ pub(super) enum Cut {
     Going,
     /// A row is there.
     Row,
+    /// One has ended that is longer than a row may be.
+    Bad,
     /// There are no more.
     End,
 }
@@ -36,6 +38,10 @@ pub(super) struct CsvRows {
     fields: usize,
     /// The row that is there has been seen.
     done: bool,
+    /// Rows that are too long are gone through to their end.
+    skips: bool,
+    /// This one is.
+    over: bool,
 }
 
 /// Lines.
@@ -43,6 +49,8 @@ pub(super) struct CsvRows {
 pub(super) struct Lines {
     line: Vec<u8>,
     done: bool,
+    skips: bool,
+    over: bool,
 }
 
 impl Rows {
@@ -53,11 +61,27 @@ impl Rows {
         builder.delimiter(delimiter).quoting(quote.is_some()).quote(quote.unwrap_or(b'"'));
         let mut reader = builder.build();
         if !start {
-            // So that what begins like a mark of byte order is none.
-            let _ = reader.read_record(b"\n", &mut [0; 8], &mut [0; 8]);
+            at_a_row(&mut reader);
         }
         let (text, ends) = (vec![0; 512], vec![0; 16]);
-        Rows::Csv(Box::new(CsvRows { reader, text, len: 0, ends, fields: 0, done: false }))
+        Rows::Csv(Box::new(CsvRows {
+            reader,
+            text,
+            len: 0,
+            ends,
+            fields: 0,
+            done: false,
+            skips: false,
+            over: false,
+        }))
+    }
+
+    /// Whether rows that are too long are gone through ([`Cut::Bad`]), and are no fault.
+    pub(super) fn set_skips(&mut self, is: bool) {
+        match self {
+            Rows::Csv(csv) => csv.skips = is,
+            Rows::Json(lines) => lines.skips = is,
+        }
     }
 
     /// Takes bytes off the front of a piece, a few KiB at most, up to the end of a row. `end`: no piece
@@ -93,8 +117,18 @@ impl Rows {
     }
 }
 
+/// Begins anew where a row does, which is not where the file does: what begins there like a mark of byte order
+/// is none.
+fn at_a_row(reader: &mut Reader) {
+    reader.reset();
+    let _ = reader.read_record(b"\n", &mut [0; 8], &mut [0; 8]);
+}
+
 impl CsvRows {
     fn cut(&mut self, piece: &mut &[u8], end: bool) -> Result<Cut, Fault> {
+        if self.over {
+            return Ok(self.pass_over(piece, end));
+        }
         if std::mem::take(&mut self.done) {
             (self.len, self.fields) = (0, 0);
         }
@@ -111,14 +145,14 @@ impl CsvRows {
         Ok(match result {
             ReadRecordResult::InputEmpty if piece.is_empty() => Cut::More,
             ReadRecordResult::InputEmpty => Cut::Going,
-            ReadRecordResult::OutputFull if self.text.len() >= MAX_ROW => return Err(Fault::wide()),
+            ReadRecordResult::OutputFull if self.text.len() >= MAX_ROW => self.too_much(Fault::wide)?,
             ReadRecordResult::OutputFull => {
                 let len = (self.text.len() * 2).min(MAX_ROW);
                 self.text.resize(len, 0);
                 Cut::Going
             }
             ReadRecordResult::OutputEndsFull if self.ends.len() > MAX_FIELDS => {
-                return Err(Fault::Row(format!("more than {MAX_FIELDS} fields")));
+                self.too_much(|| Fault::Row(format!("more than {MAX_FIELDS} fields")))?
             }
             ReadRecordResult::OutputEndsFull => {
                 let len = (self.ends.len() * 2).min(MAX_FIELDS + 1);
@@ -132,6 +166,29 @@ impl CsvRows {
             ReadRecordResult::End => Cut::End,
         })
     }
+
+    /// Passes over what is left of a row that is too long, up to the end of the line: it may be one of which a
+    /// quote does not end, and then is all of the file.
+    fn pass_over(&mut self, piece: &mut &[u8], end: bool) -> Cut {
+        let part = piece.get(..STEP).unwrap_or(piece);
+        let at = memchr::memchr2(b'\n', b'\r', part);
+        *piece = piece.get(at.map_or(part.len(), |at| at + 1)..).unwrap_or_default();
+        if at.is_some() || end && piece.is_empty() {
+            at_a_row(&mut self.reader);
+            self.over = false;
+            return Cut::Bad;
+        }
+        if piece.is_empty() { Cut::More } else { Cut::Going }
+    }
+
+    /// The row at hand has more than there is room for.
+    fn too_much(&mut self, fault: impl FnOnce() -> Fault) -> Result<Cut, Fault> {
+        if !self.skips {
+            return Err(fault());
+        }
+        (self.over, self.len, self.fields) = (true, 0, 0);
+        Ok(Cut::Going)
+    }
 }
 
 impl Lines {
@@ -143,13 +200,23 @@ impl Lines {
         let at = memchr::memchr(b'\n', part);
         let (line, taken) = at.map_or((part, part.len()), |at| (&part[..at], at + 1));
         if self.line.len() + line.len() > MAX_ROW {
-            return Err(Fault::wide());
+            if !self.skips {
+                return Err(Fault::wide());
+            }
+            self.over = true;
         }
-        self.line.extend_from_slice(line);
+        if self.over {
+            self.line.clear();
+        } else {
+            self.line.extend_from_slice(line);
+        }
         *piece = piece.get(taken..).unwrap_or_default();
         let ended = at.is_some() || end && piece.is_empty();
         if !ended {
             return Ok(if piece.is_empty() { Cut::More } else { Cut::Going });
+        }
+        if std::mem::take(&mut self.over) {
+            return Ok(Cut::Bad);
         }
         if self.line.iter().all(u8::is_ascii_whitespace) {
             self.line.clear();

@@ -259,6 +259,15 @@ impl<'b> Table<'b> {
         Ok(())
     }
 
+    /// A stream without a column: what there is of no answer at all.
+    #[must_use]
+    pub fn nothing() -> Vec<u8> {
+        let mut out = Vec::new();
+        super::arrow::schema(std::iter::empty::<(&str, ColumnType)>(), &mut out);
+        super::arrow::batch(&[], 0, &mut out);
+        out
+    }
+
     /// The stream's messages, of the schema and of the batch: a stream of many batches is a schema, and then
     /// the batches of streams with the same one.
     #[must_use]

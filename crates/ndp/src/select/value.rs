@@ -47,7 +47,11 @@ pub(super) fn parse(kind: ColumnType, text: &[u8]) -> Option<Cell> {
         ColumnType::Int64 => Cell::Int(text.parse().ok()?),
         ColumnType::Float64 => Cell::Float(text.parse().ok()?),
         ColumnType::Date => Cell::Date(date(text.as_bytes())?),
-        ColumnType::Timestamp => Cell::Time(timestamp(text.as_bytes())?),
+        // A day among instants is its midnight.
+        ColumnType::Timestamp => match timestamp(text.as_bytes()) {
+            Some(time) => Cell::Time(time),
+            None => Cell::Time(i64::from(date(text.as_bytes())?) * DAY_US),
+        },
     })
 }
 
@@ -182,6 +186,11 @@ impl Guess {
         };
     }
 
+    /// Whether there was no value.
+    pub(super) fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
     pub(super) fn kind(self) -> ColumnType {
         match self.0 {
             BOOL => ColumnType::Bool,
@@ -251,11 +260,12 @@ mod tests {
         }
         let at = |text: &str| timestamp(text.as_bytes());
         assert_eq!(at("1970-01-02T00:00:00"), Some(DAY_US));
+        assert_eq!(parse(ColumnType::Timestamp, b"1970-01-02"), Some(Cell::Time(DAY_US)));
+        assert_eq!(parse(ColumnType::Timestamp, b"1970-02-30"), None);
         assert_eq!(at("1970-01-01 00:00:01.5"), Some(1_500_000));
         assert_eq!(at("1970-01-01T01:00:00+01:00"), Some(0));
         assert_eq!(at("1969-12-31T19:00:00.000001-0500"), Some(1));
         for no in [
-            "1970-01-01",
             "1970-01-01T24:00:00",
             "1970-01-01T00:00:00.",
             "1970-01-01T00:00:00.1234567",
@@ -282,6 +292,17 @@ mod tests {
         assert_eq!(of(&["2020-01-01"]), ColumnType::Date);
         assert_eq!(of(&["2020-01-01", "2020-01-01T00:00:00.25"]), ColumnType::Timestamp);
         assert_eq!(of(&["2020-01-01", "1"]), ColumnType::Utf8);
+        // What is read where a type is given is more than what is taken for one.
+        for (kind, text) in [
+            (ColumnType::Int64, "+5"),
+            (ColumnType::Float64, "+1"),
+            (ColumnType::Float64, "Infinity"),
+            (ColumnType::Float64, "-INF"),
+            (ColumnType::Float64, "NAN"),
+        ] {
+            assert!(parse(kind, text.as_bytes()).is_some(), "{text}");
+            assert_eq!(of(&[text]), ColumnType::Utf8, "{text}");
+        }
         for text in ["", ".", "-", "e5", "1e", "+1", "1 ", "0x1"] {
             assert_eq!(of(&[text]), ColumnType::Utf8, "{text}");
         }

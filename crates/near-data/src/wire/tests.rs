@@ -143,6 +143,7 @@ fn select() -> impl Strategy<Value = SelectOptions> {
         .prop_map(|((format, schema, columns, filter), (limit, group_by, aggregates, skip_bad))| {
             SelectOptions { format, schema, columns, filter, limit, group_by, aggregates, skip_bad }
         })
+        .prop_filter("a column is named twice", |options| options.named_twice().is_none())
 }
 
 fn request() -> impl Strategy<Value = Request> {

@@ -208,6 +208,15 @@ pub struct Aggregate {
     pub column: Option<String>,
 }
 
+impl SelectOptions {
+    /// A column that is named twice among those that are answered, or among those that make groups: no request
+    /// may have one.
+    #[must_use]
+    pub fn named_twice(&self) -> Option<&str> {
+        twice(&self.columns).or_else(|| twice(&self.group_by)).map(String::as_str)
+    }
+}
+
 impl core::fmt::Display for Aggregate {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "{}({})", self.function.name(), self.column.as_deref().unwrap_or("*"))
@@ -234,6 +243,12 @@ pub struct SelectOptions {
     pub aggregates: Vec<Aggregate>,
     /// Rows that are not as the columns' types say are passed over and counted; without it they are errors.
     pub skip_bad: bool,
+}
+
+/// The first of these names that stands there twice: what is answered of a row is bounded by what a row holds.
+fn twice(names: &[String]) -> Option<&String> {
+    let mut seen = alloc::collections::BTreeSet::new();
+    names.iter().find(|name| !seen.insert(*name))
 }
 
 /// Whether terms are one condition: each finds what it takes, and one value is left. The most that the stack

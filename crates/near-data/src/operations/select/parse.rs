@@ -468,11 +468,17 @@ impl SelectOptions {
     /// # Errors
     /// [`ParseError`]: where they are none.
     pub fn names(text: &str) -> Result<Vec<String>, ParseError> {
-        let all = Parser::new(text)?.list(Parser::name)?;
-        match all.len() > MAX_FIELDS {
-            true => fail(0, format!("at most {MAX_FIELDS} columns")),
-            false => Ok(all),
-        }
+        let mut all = Vec::new();
+        Parser::new(text)?.list(|parser| {
+            let (at, name) = (parser.at(), parser.name()?);
+            all.push(name);
+            match twice(&all) {
+                _ if all.len() > MAX_FIELDS => fail(at, format!("at most {MAX_FIELDS} columns")),
+                Some(name) => fail(at, format!("{name} is named twice")),
+                None => Ok(()),
+            }
+        })?;
+        Ok(all)
     }
 
     /// Columns with their types: `id int64, city utf8`.
@@ -584,5 +590,7 @@ mod tests {
         assert_eq!(schema, [("id".into(), ColumnType::Int64), ("a b".into(), ColumnType::Utf8)]);
         assert!(SelectOptions::schema("id integer").is_err());
         assert_eq!(SelectOptions::names("a,b.c, \"d,\"").unwrap(), ["a", "b.c", "d,"]);
+        let twice = SelectOptions::names("a, b, \"a\"").unwrap_err();
+        assert_eq!(twice.to_string(), "a is named twice (at character 7)");
     }
 }

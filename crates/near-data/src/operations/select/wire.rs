@@ -256,14 +256,22 @@ impl SelectOptions {
             let kind = take_type(r)?;
             Ok((take_name(r)?, kind))
         })?;
+        let columns_at = r.at;
         let columns = take_all(r, MAX_FIELDS, "columns: too many", take_name)?;
+        if twice(&columns).is_some() {
+            return invalid(columns_at, "columns: one is named twice");
+        }
         let terms_at = r.at;
         let filter = take_all(r, MAX_TERMS, "condition: too many terms", take_term)?;
         stack_of(&filter).or_else(|what| invalid(terms_at, what))?;
         if filter.iter().filter(|term| matches!(term, Term::Regex(_))).count() > MAX_REGEXES {
             return invalid(terms_at, "condition: too many regular expressions");
         }
+        let groups_at = r.at;
         let group_by = take_all(r, MAX_AGGREGATES, "groups: too many columns", take_name)?;
+        if twice(&group_by).is_some() {
+            return invalid(groups_at, "groups: a column is named twice");
+        }
         let aggregates = take_all(r, MAX_AGGREGATES, "aggregates: too many", take_aggregate)?;
         let limit = is(LIMIT).then_some(limit);
         let skip_bad = is(SKIP_BAD);
