@@ -11,6 +11,7 @@ use super::super::bytes::{be16, be32, be64, halves, index};
 use super::super::csum::crc32_be;
 use super::superblock::{Sums, Superblock};
 use super::{Reader, corrupt, header, kind};
+use crate::pace::Pace;
 use crate::{Error, Source};
 
 /// Flags of a tag.
@@ -39,7 +40,7 @@ pub(super) struct LoggedBlock {
 }
 
 /// What a log holds.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Committed {
     /// By the blocks' homes.
     pub(super) copies: BTreeMap<u64, LoggedBlock>,
@@ -76,12 +77,24 @@ impl Committed {
     }
 
     /// What is left of it in a log of which transactions before `tail` have reached home locations.
-    fn from(&self, tail: u32) -> Committed {
-        let mut left = self.clone();
-        left.copies.retain(|_, copy| !later(tail, copy.tid));
-        left.touched.clear();
-        left.lacks_a_block = false;
-        left
+    async fn from<S: Source>(&self, tail: u32, source: &S) -> Committed {
+        let pace = &mut Pace::new(source);
+        let mut copies = BTreeMap::new();
+        for (home, copy) in &self.copies {
+            pace.step().await;
+            if !later(tail, copy.tid) {
+                copies.insert(*home, *copy);
+            }
+        }
+        let (touched, lacks_a_block) = (Vec::new(), false);
+        Committed {
+            copies,
+            next: self.next,
+            last: self.last.clone(),
+            walk: self.walk,
+            touched,
+            lacks_a_block,
+        }
     }
 
     /// Whether it is what the other was, and what the log went on with.
@@ -160,7 +173,8 @@ pub(super) async fn scan<S: Source>(
         && known.stands(reader, log).await?
         && let Some(last) = &known.last
     {
-        (found, at, time) = (known.from(log.sequence), log.after(last.nr), last.time);
+        found = known.from(log.sequence, reader.source).await;
+        (at, time) = (log.after(last.nr), last.time);
     }
     let mut walk = Walk { reader, log, at, found, revokes: Vec::new(), time, torn: None };
     walk.forward().await?;
@@ -209,7 +223,7 @@ impl<S: Source> Walk<'_, '_, S> {
                         Verdict::End => return Ok(()),
                         Verdict::Torn => self.torn = Some(at),
                         Verdict::Committed => {
-                            self.take(due, at, done)?;
+                            self.take(due, at, done).await?;
                             let block = Box::from(&*block);
                             self.found.last = Some(LastCommit { nr, block, time: self.time });
                         }
@@ -304,10 +318,12 @@ impl<S: Source> Walk<'_, '_, S> {
     }
 
     /// Takes in a transaction that is committed.
-    fn take(&mut self, tid: u32, at: u64, open: Open) -> Result<(), Error> {
+    async fn take(&mut self, tid: u32, at: u64, open: Open) -> Result<(), Error> {
+        let pace = &mut Pace::new(self.reader.source);
         // Not those that the superblock at home counts: the volume may have grown.
         let blocks = self.reader.source.len().wrapping_shr(self.reader.volume.sb.block_shift);
         for (home, copy) in open.copies {
+            pace.step().await;
             if home >= blocks {
                 let what = format!("transaction {tid} has block {home} of a volume of {blocks} blocks");
                 return Err(corrupt(what, at));
@@ -324,6 +340,7 @@ impl<S: Source> Walk<'_, '_, S> {
     async fn revoke(&mut self) -> Result<(), Error> {
         let volume = self.reader.volume;
         let number = if self.log.wide { 8 } else { 4 };
+        let pace = &mut Pace::new(self.reader.source);
         for (place, tid) in std::mem::take(&mut self.revokes) {
             let block = volume.block(self.reader.source, place, "journal").await?;
             let used = be32(&block, 12).map_or(usize::MAX, |used| index(used.into()));
@@ -336,6 +353,7 @@ impl<S: Source> Walk<'_, '_, S> {
                 let home = if self.log.wide { be64(home, 0) } else { be32(home, 0).map(u64::from) };
                 let Some(home) = home else { continue };
                 self.found.touched.push(home);
+                pace.step().await;
                 if self.found.copies.get(&home).is_some_and(|copy| !later(copy.tid, tid)) {
                     self.found.copies.remove(&home);
                 }
@@ -390,5 +408,24 @@ impl Iterator for Tags<'_> {
             _ => &[],
         };
         Some(Tag { home, flags, sum: self.log.tag_sum(tag)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pace::{SLICE, still};
+
+    /// Nobody waits for a full journal to be taken on from commit to commit.
+    #[test]
+    fn what_is_taken_on_is_taken_in_slices() {
+        let copy = |tid| LoggedBlock { at: 1, tid, sum: 0, escaped: false };
+        let copies = (0..32_000).map(|home| (home, copy(home as u32 % 10))).collect();
+        let known = Committed { copies, next: 10, touched: vec![1], ..Committed::default() };
+        let source = still::Still::default();
+        let left = still::now(known.from(4, &source));
+        assert!(left.copies.iter().all(|(home, copy)| home % 10 == u64::from(copy.tid) && copy.tid >= 4));
+        assert_eq!((left.copies.len(), left.next, left.touched.len()), (19_200, 10, 0));
+        assert!(source.pauses.get() >= 32_000 / SLICE, "{}", source.pauses.get());
     }
 }
