@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::needs;
 
@@ -94,18 +95,40 @@ impl Mounted {
     /// Ends it, which nothing may hinder.
     #[track_caller]
     pub fn end(self) {
-        must(tool("umount").arg(&self.0));
+        unmount(&self.0).unwrap_or_else(|e| panic!("{e}"));
         std::mem::forget(self);
     }
 }
 
+/// Unmounts, which nothing may hinder. A program that another thread is about to start has, from its fork to its
+/// exec, open what this process has open, or had a moment ago: that is waited for.
+pub fn unmount(at: &Path) -> Result<(), String> {
+    let until = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < until && children_have_open(at) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let done = tool("umount").arg(at).output().map_err(|e| format!("umount: {e}"))?;
+    match done.status.success() {
+        true => Ok(()),
+        false => Err(format!("umount {}: {}", at.display(), String::from_utf8_lossy(&done.stderr))),
+    }
+}
+
+fn children_have_open(at: &Path) -> bool {
+    let entries = |folder: &str| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let threads = entries("/proc/self/task");
+    let children = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    let children: Vec<String> = children.collect();
+    children.iter().flat_map(|children| children.split_whitespace()).any(|child| {
+        let mut open = entries(&format!("/proc/{child}/fd"));
+        open.any(|open| std::fs::read_link(open.path()).is_ok_and(|file| file.starts_with(at)))
+    })
+}
+
 impl Drop for Mounted {
     fn drop(&mut self) {
-        for options in [&[][..], &["-l"]] {
-            let ended = tool("umount").args(options).arg(&self.0).stderr(Stdio::null()).status();
-            if ended.is_ok_and(|status| status.success()) {
-                break;
-            }
+        if unmount(&self.0).is_err() {
+            let _ = tool("umount").arg("-l").arg(&self.0).stderr(Stdio::null()).status();
         }
     }
 }

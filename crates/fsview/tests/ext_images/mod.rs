@@ -11,6 +11,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use nearside_conformance::volume::unmount;
 use nearside_random::Rng;
 
 /// Runs a command; its output, or what it said.
@@ -239,7 +240,7 @@ impl Mount {
 
     /// Unmounts and says whether that went well.
     pub fn end(self) -> Result<(), String> {
-        let done = run("umount", &[self.at.to_str().unwrap()]).map(drop);
+        let done = unmount(&self.at);
         std::mem::forget(self);
         done
     }
@@ -247,9 +248,8 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let at = self.at.to_str().unwrap();
-        if run("umount", &[at]).is_err() {
-            let _ = run("umount", &["-l", at]);
+        if unmount(&self.at).is_err() {
+            let _ = run("umount", &["-l", self.at.to_str().unwrap()]);
         }
     }
 }
