@@ -102,6 +102,9 @@ impl Mounted {
 
 /// Unmounts, which nothing may hinder. A program that another thread is about to start has, from its fork to its
 /// exec, open what this process has open, or had a moment ago: that is waited for.
+///
+/// # Errors
+/// What `umount` said.
 pub fn unmount(at: &Path) -> Result<(), String> {
     let until = Instant::now() + Duration::from_secs(10);
     while Instant::now() < until && children_have_open(at) {

@@ -41,6 +41,9 @@ pub enum Place<'n> {
     Image(&'n Path),
 }
 
+/// Gives what a kernel's commands are given up by; or says why there is nothing.
+pub type GivesStop = fn() -> Result<Arc<AtomicBool>, String>;
+
 /// How a drive outside this process is reached.
 #[derive(Clone, Debug)]
 pub struct Way {
@@ -51,7 +54,7 @@ pub struct Way {
     /// How near-data commands are carried to an NVMe function in another process.
     pub encoding: Encoding,
     /// What a kernel's commands are given up by: asked for where it drives a Nearside drive.
-    pub stop: Option<fn() -> Result<Arc<AtomicBool>, String>>,
+    pub stop: Option<GivesStop>,
 }
 
 impl<'n> Place<'n> {

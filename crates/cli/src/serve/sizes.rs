@@ -41,10 +41,10 @@ pub fn resize(
         return Err(failed("its write log is of a store that keeps its length".into()));
     }
     let block = 1u64 << namespace.lba_shift();
-    if let Some(bytes) = bytes {
-        if !bytes.is_multiple_of(block) {
-            return Err(failed(format!("{bytes} bytes are not whole blocks of {block}")));
-        }
+    if let Some(bytes) = bytes
+        && !bytes.is_multiple_of(block)
+    {
+        return Err(failed(format!("{bytes} bytes are not whole blocks of {block}")));
     }
     // Looked at before anything is refused to a host, and again when none can write there any more.
     let fits = || {

@@ -420,7 +420,7 @@ mod tests {
     #[test]
     fn what_is_taken_on_is_taken_in_slices() {
         let copy = |tid| LoggedBlock { at: 1, tid, sum: 0, escaped: false };
-        let copies = (0..32_000).map(|home| (home, copy(home as u32 % 10))).collect();
+        let copies = (0..32_000u32).map(|home| (home.into(), copy(home % 10))).collect();
         let known = Committed { copies, next: 10, touched: vec![1], ..Committed::default() };
         let source = still::Still::default();
         let left = still::now(known.from(4, &source));
