@@ -30,6 +30,9 @@ use crate::walker::{Visit, Walker};
 mod attributes;
 mod paths;
 
+/// Bytes by which a cursor's path may be longer than the path ([`Walker::beyond`]).
+const BEYOND: usize = 2;
+
 /// A cursor of which only the totals are left to say.
 const AT_THE_END: u64 = u64::MAX;
 /// Continuation than any number that an answer gives: so adding to a cursor's numbers never overflows.
@@ -305,13 +308,16 @@ impl<M: Media> Run<'_, M> {
             let path = walker.shown();
             let shown = if names_only { base(path) } else { path };
             let (mark, mut began) = (out.sink.mark(), Cursor::default());
+            let is_shut = matches!(visit, Some(Visit::Shut(_)));
             let result = match visit {
                 None if glob && !any => return Err(Failure::NotFound),
                 None => return Ok(None),
                 Some(Visit::Again) => continue,
                 // The directory itself: none of its entries' names says that.
-                Some(Visit::Failed(failure)) if names_only && walker.at_root() => return Err(failure),
-                Some(Visit::Failed(failure)) => Err(failure),
+                Some(Visit::Failed(failure) | Visit::Shut(failure)) if names_only && walker.at_root() => {
+                    return Err(failure);
+                }
+                Some(Visit::Failed(failure) | Visit::Shut(failure)) => Err(failure),
                 // As the kernel: who may read a directory and not search it has the names.
                 Some(Visit::Name { kind, barred }) if entries => {
                     out.counters.files += u64::from(kinds);
@@ -323,7 +329,7 @@ impl<M: Media> Run<'_, M> {
                 Some(Visit::Entry(found)) if !entries && found.inode.kind != FileKind::Regular => continue,
                 Some(Visit::Entry(found)) => {
                     out.counters.files += 1;
-                    out.above = path.len() - shown.len() + out.places.len();
+                    out.above = path.len() - shown.len() + out.places.len() + BEYOND;
                     // The cursor is about one file; the others begin at their start.
                     let here = match at.take() {
                         Some(cursor) if cursor.path == path => cursor,
@@ -340,7 +346,8 @@ impl<M: Media> Run<'_, M> {
                 Ok(Ended::Full(cursor)) => return self.cursor_at(out, path, cursor).map(Some),
                 Err(failure) => {
                     if !says_failed(out, (shown, path.len()), &failure, mark) {
-                        return self.cursor_at(out, path, began).map(Some);
+                        let path = if is_shut { walker.beyond() } else { path.to_vec() };
+                        return self.cursor_at(out, &path, began).map(Some);
                     }
                 }
             }
@@ -769,7 +776,7 @@ fn says_failed<S: Sink>(
     failure: &Failure,
     mark: Mark,
 ) -> bool {
-    let reserve = path_len + out.places.len();
+    let reserve = path_len + out.places.len() + BEYOND;
     let says = |out: &mut Out<'_, S>| {
         let record = Record::Failed { path: shown.into(), failure: failure.clone() };
         out.sink.push(record, reserve).is_ok()
@@ -794,7 +801,7 @@ fn name<S: Sink>(
     kind: Option<FileKind>,
     barred: bool,
 ) -> Ended {
-    let reserve = path_len + out.places.len();
+    let reserve = path_len + out.places.len() + BEYOND;
     let mark = out.sink.mark();
     let name = Record::Name { path: shown.into(), kind: kind.map_or(0, FileKind::mode) };
     let mut pushed = out.sink.push(name, reserve);

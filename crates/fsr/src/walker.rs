@@ -61,6 +61,8 @@ pub(crate) enum Visit {
     Name { kind: Option<FileKind>, barred: bool },
     /// Something that failed.
     Failed(Failure),
+    /// A directory that was visited, and cannot be gone down into.
+    Shut(Failure),
     /// The volume changed under the walk: go on with a fresh look at it.
     Again,
 }
@@ -139,6 +141,12 @@ impl Walker {
         if self.path.is_empty() { b"/" } else { &self.path }
     }
 
+    /// For a cursor: behind the directory at the path, which was visited, and before all that is in it.
+    pub(crate) fn beyond(&self) -> Vec<u8> {
+        // At the root one slash says nothing.
+        [&self.path[..], if self.at_root() { b"//" } else { b"/" }].concat()
+    }
+
     /// For a cursor: where in their directories the components of the path are, which was visited last.
     pub(crate) fn places(&self, into: &mut Vec<u8>) {
         into.clear();
@@ -188,7 +196,7 @@ impl Walker {
                     self.into = Some(dir);
                     return Some(Visit::Again);
                 }
-                return Some(Visit::Failed(failure));
+                return Some(Visit::Shut(failure));
             }
             let frame = self.frames.last_mut()?;
             self.path.truncate(frame.path_len);

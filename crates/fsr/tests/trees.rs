@@ -422,3 +422,38 @@ fn a_path_is_that_path() {
     assert_eq!(glob("/\\[id\\].tsx"), ["[id].tsx"]);
     assert_eq!(glob("/{x,[[]}"), ["[", "x"]);
 }
+
+/// A directory that cannot be read is said once, and shown once, wherever an answer ends.
+#[test]
+fn a_directory_that_cannot_be_read_is_shown_once() {
+    let test = "a_directory_that_cannot_be_read_is_shown_once";
+    let Some(folder) = needs::folder(test, &["mke2fs"]) else { return };
+    for nth in 0..4 {
+        fs::create_dir_all(folder.path().join(format!("top/dir{nth}"))).unwrap();
+        fs::write(folder.path().join(format!("top/dir{nth}/the only name of {nth}")), "x").unwrap();
+    }
+    let whole = ext_image(folder.path(), 8, &["-t", "ext4", "-O", "metadata_csum"]);
+    for damaged in ["the only name of 1", "the only name of 2", "dir3"] {
+        let mut image = whole.clone();
+        let names = || image.windows(damaged.len()).enumerate().filter(|(_, w)| *w == damaged.as_bytes());
+        let places: Vec<usize> = names().map(|(at, _)| at).collect();
+        assert!(!places.is_empty());
+        places.iter().for_each(|at| image[*at] ^= 1);
+        let media = MemoryMedia::new(image);
+        let retriever = Retriever::new(Config::default());
+        for root in ["/", "/top"] {
+            for operation in [Operation::List, Operation::Names, Operation::Stat] {
+                let request = request(tree(root), operation);
+                let (all, answer) = ask(&retriever, &media, &request);
+                assert_eq!(answer.failure, None);
+                let failed = all.iter().filter(|got| matches!(got, Got::Failed(..))).count();
+                assert_eq!(failed, 1, "{all:?}");
+                for limit in 600..1800 {
+                    let (parts, answer, _) = ask_in_parts(&retriever, &media, &request, limit);
+                    assert_eq!(answer.failure, None, "{limit}");
+                    assert_eq!(parts, all, "{damaged:?} {root} {:?} {limit}", request.operation);
+                }
+            }
+        }
+    }
+}
