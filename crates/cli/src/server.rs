@@ -1,4 +1,5 @@
-//! Which server a command asks: by its name, by its socket, or the only one of its user, else of this machine.
+//! Which server a command asks: by its name, by its socket, or the only one of its user, else of this
+//! machine.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use crate::serve::control::{self, Request};
 /// Which server is asked.
 #[derive(Args)]
 pub struct WhichServer {
-    /// The server: its name, or its control socket [default: the user's only one, else the only one of this machine]
+    /// The server: its name, or its control socket [default: the user's only one, else this machine's]
     #[arg(long = "control", visible_alias = "socket", value_name = "NAME|PATH", global = true)]
     control: Option<PathBuf>,
 }

@@ -100,8 +100,8 @@ impl Mounted {
     }
 }
 
-/// Unmounts, which nothing may hinder. A program that another thread is about to start has, from its fork to its
-/// exec, open what this process has open, or had a moment ago: that is waited for.
+/// Unmounts, which nothing may hinder. A program that another thread is about to start has, from its fork to
+/// its exec, open what this process has open, or had a moment ago: that is waited for.
 ///
 /// # Errors
 /// What `umount` said.

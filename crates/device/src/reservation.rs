@@ -2,9 +2,9 @@
 //! the others may not do meanwhile.
 //!
 //! Hosts are told apart by their identifiers: all controllers of one host are one registrant. A command asks
-//! which reservation there is, by one load; what its host may do under it is looked up once by each reactor. The commands that change
-//! reservations are answered once what outlives a loss of power is kept ([`Keep`]), and, where they are to
-//! abort the commands of those whom they preempt, once these have ended ([`Ticket`]).
+//! which reservation there is, by one load; what its host may do under it is looked up once by each reactor.
+//! The commands that change reservations are answered once what outlives a loss of power is kept ([`Keep`]),
+//! and, where they are to abort the commands of those whom they preempt, once these have ended ([`Ticket`]).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -207,8 +207,8 @@ impl Reservations {
         Ok(effects)
     }
 
-    /// Has what is to outlive a loss of power kept, where that is another than before, or may not be kept (yet):
-    /// nothing is answered before it is. What was to and is to no more is taken away.
+    /// Has what is to outlive a loss of power kept, where that is another than before, or may not be kept
+    /// (yet): nothing is answered before it is. What was to and is to no more is taken away.
     fn keeps(&self, before: &State, next: &mut State, ticket: &Arc<Ticket>) {
         let Some(keep) = &self.keep else { return };
         let is = |of: fn(&Outcome) -> &AtomicBool| {

@@ -303,18 +303,23 @@ fn who_has_no_name_or_is_alone_reserves_nothing() {
     assert!(same(register(&mut alone, register::REGISTER, 0, 1), Status::INVALID_OPCODE.dnr()));
 }
 
+/// What is to be kept, with what is waited for until it is.
+type Given = Arc<Mutex<Vec<(Kept, Arc<Ticket>)>>>;
+
+/// A namespace with what was kept, which has more kept there.
+fn keeping(given: &Given, kept: Kept) -> Arc<Subsystem<Dram>> {
+    let given = given.clone();
+    let keep = Box::new(move |kept, ticket| given.lock().unwrap().push((kept, ticket)));
+    let namespace = Namespace::new(dram(1 << 20), (), 512, [1; 16], true).unwrap();
+    let subsystem = Subsystem::new();
+    subsystem.add(1, Arc::new(namespace.with_reservations(kept, keep))).unwrap();
+    subsystem
+}
+
 #[test]
 fn what_outlives_a_loss_of_power_is_kept_before_it_is_answered() {
-    type Given = Arc<Mutex<Vec<(Kept, Arc<Ticket>)>>>;
     let given = Given::default();
-    let of = |kept: Kept| {
-        let given = given.clone();
-        let keep = Box::new(move |kept, ticket| given.lock().unwrap().push((kept, ticket)));
-        let namespace = Namespace::new(dram(1 << 20), (), 512, [1; 16], true).unwrap();
-        let subsystem = Subsystem::new();
-        subsystem.add(1, Arc::new(namespace.with_reservations(kept, keep))).unwrap();
-        subsystem
-    };
+    let of = |kept| keeping(&given, kept);
     let before = of(Kept::default());
     let mut a = host_of(&before, 1);
     // Not where nobody asks for it.
@@ -363,8 +368,21 @@ fn what_outlives_a_loss_of_power_is_kept_before_it_is_answered() {
     a.settle(10_000_000);
     ok(a.completed(0).unwrap().status());
     assert_eq!(report(&mut a).0.2, 0);
+    // On before anybody is registered, it is on after the next loss of power.
+    let fresh = of(Kept::default());
+    let mut a = host_of(&fresh, 1);
+    a.submit(0, command(admin::SET_FEATURES, 1, &[fid::RESERVATION_PERSISTENCE.into(), 1]));
+    a.step();
+    let (kept, _) = given.lock().unwrap().pop().unwrap();
+    assert_eq!(report(&mut host_of(&of(kept), 2)).0.2, 1);
+}
+
+#[test]
+fn nothing_is_answered_before_what_it_relies_on_is_kept() {
+    let given = Given::default();
     // What is refused because it was done, but could not be kept, is kept: a Clear takes its own key away.
-    let cleared = of(Kept { persists: true, generation: 1, registrants: vec![([1; 16], 5)], held: None });
+    let cleared =
+        keeping(&given, Kept { persists: true, generation: 1, registrants: vec![([1; 16], 5)], held: None });
     let (mut a, mut beside) = (host_of(&cleared, 1), host_of(&cleared, 1));
     let clear = entry(io::RESERVATION_RELEASE, u32::from(release::CLEAR));
     for (status, kept) in [(Status::INTERNAL_ERROR, true), (CONFLICT, true), (CONFLICT, false)] {
@@ -396,11 +414,4 @@ fn what_outlives_a_loss_of_power_is_kept_before_it_is_answered() {
     given.lock().unwrap().clear();
     beside.settle(10_000_000);
     ok(beside.completed(1).unwrap().status());
-    // On before anybody is registered, it is on after the next loss of power.
-    let fresh = of(Kept::default());
-    let mut a = host_of(&fresh, 1);
-    a.submit(0, command(admin::SET_FEATURES, 1, &[fid::RESERVATION_PERSISTENCE.into(), 1]));
-    a.step();
-    let (kept, _) = given.lock().unwrap().pop().unwrap();
-    assert_eq!(report(&mut host_of(&of(kept), 2)).0.2, 1);
 }

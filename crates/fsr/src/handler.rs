@@ -30,7 +30,7 @@ use crate::walker::{Visit, Walker};
 mod attributes;
 mod paths;
 
-/// Bytes by which a cursor's path may be longer than the path ([`Walker::beyond`]).
+/// Bytes by which a cursor's path may be longer than the path ([`Walker::stopped`]).
 const BEYOND: usize = 2;
 
 /// A cursor of which only the totals are left to say.
@@ -308,16 +308,13 @@ impl<M: Media> Run<'_, M> {
             let path = walker.shown();
             let shown = if names_only { base(path) } else { path };
             let (mark, mut began) = (out.sink.mark(), Cursor::default());
-            let is_shut = matches!(visit, Some(Visit::Shut(_)));
             let result = match visit {
                 None if glob && !any => return Err(Failure::NotFound),
                 None => return Ok(None),
                 Some(Visit::Again) => continue,
                 // The directory itself: none of its entries' names says that.
-                Some(Visit::Failed(failure) | Visit::Shut(failure)) if names_only && walker.at_root() => {
-                    return Err(failure);
-                }
-                Some(Visit::Failed(failure) | Visit::Shut(failure)) => Err(failure),
+                Some(Visit::Failed(failure)) if names_only && walker.at_root() => return Err(failure),
+                Some(Visit::Failed(failure)) => Err(failure),
                 // As the kernel: who may read a directory and not search it has the names.
                 Some(Visit::Name { kind, barred }) if entries => {
                     out.counters.files += u64::from(kinds);
@@ -346,8 +343,7 @@ impl<M: Media> Run<'_, M> {
                 Ok(Ended::Full(cursor)) => return self.cursor_at(out, path, cursor).map(Some),
                 Err(failure) => {
                     if !says_failed(out, (shown, path.len()), &failure, mark) {
-                        let path = if is_shut { walker.beyond() } else { path.to_vec() };
-                        return self.cursor_at(out, &path, began).map(Some);
+                        return self.cursor_at(out, &walker.stopped(), began).map(Some);
                     }
                 }
             }

@@ -61,8 +61,6 @@ pub(crate) enum Visit {
     Name { kind: Option<FileKind>, barred: bool },
     /// Something that failed.
     Failed(Failure),
-    /// A directory that was visited, and cannot be gone down into.
-    Shut(Failure),
     /// The volume changed under the walk: go on with a fresh look at it.
     Again,
 }
@@ -84,6 +82,8 @@ pub(crate) struct Walker {
     root: Option<Found>,
     /// A directory that was visited, to go down into.
     into: Option<Found>,
+    /// The one that was could not be read.
+    shut: bool,
     kept: usize,
     retries: u32,
 }
@@ -121,6 +121,7 @@ impl Walker {
             resume_places: places.map(unpack).unwrap_or_default(),
             root: Some(root),
             into: None,
+            shut: false,
             kept: 0,
             retries: 0,
         }
@@ -141,10 +142,15 @@ impl Walker {
         if self.path.is_empty() { b"/" } else { &self.path }
     }
 
-    /// For a cursor: behind the directory at the path, which was visited, and before all that is in it.
-    pub(crate) fn beyond(&self) -> Vec<u8> {
-        // At the root one slash says nothing.
-        [&self.path[..], if self.at_root() { b"//" } else { b"/" }].concat()
+    /// For a cursor: the path; or, where that is a directory's which was visited and could not be gone down
+    /// into, a place behind it and before all that is in it.
+    pub(crate) fn stopped(&self) -> Vec<u8> {
+        match (self.shut, self.at_root()) {
+            (false, _) => self.shown().to_vec(),
+            // At the root one slash says nothing.
+            (true, true) => [&self.path[..], b"//"].concat(),
+            (true, false) => [&self.path[..], b"/"].concat(),
+        }
     }
 
     /// For a cursor: where in their directories the components of the path are, which was visited last.
@@ -183,6 +189,7 @@ impl Walker {
 
     /// Goes on; `None` at the end.
     pub(crate) async fn next<M: Media>(&mut self, crawler: &Crawler<'_, M>) -> Option<Visit> {
+        self.shut = false;
         if let Some(root) = self.root.take()
             && let Some(visit) = self.begin(root)
         {
@@ -196,7 +203,8 @@ impl Walker {
                     self.into = Some(dir);
                     return Some(Visit::Again);
                 }
-                return Some(Visit::Shut(failure));
+                self.shut = true;
+                return Some(Visit::Failed(failure));
             }
             let frame = self.frames.last_mut()?;
             self.path.truncate(frame.path_len);

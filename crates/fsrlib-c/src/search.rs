@@ -339,21 +339,3 @@ pub unsafe extern "C" fn nearside_find(
     // SAFETY: the caller's duty.
     unsafe { call(drive, body) }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn half_a_line_is_no_beginning_of_another_files() {
-        let mut lines =
-            Lines { callback: None, user: std::ptr::null_mut(), file: Vec::new(), parts: None, found: 0 };
-        let half =
-            Record::Line { number: 1, offset: 0, bytes: b"half"[..].into(), context: false, continues: true };
-        // SAFETY: there is no callback.
-        let taken = unsafe { lines.take(half) };
-        assert!(taken.is_continue() && lines.parts.is_some());
-        lines.turn_to(b"/other");
-        assert_eq!((lines.parts, &lines.file[..]), (None, &b"/other"[..]));
-    }
-}

@@ -109,8 +109,8 @@ impl Item {
     }
 }
 
-/// A mode's bits for all but the owner. Of a file with an ACL, those for the group are its mask, and those for
-/// others are of whom it does not name: without it they would give what the ACL may deny.
+/// A mode's bits for all but the owner. Of a file with an ACL, those for the group are its mask, and those
+/// for others are of whom it does not name: without it they would give what the ACL may deny.
 const BY_ACL: u16 = 0o077;
 
 /// Bytes of a file.

@@ -76,6 +76,7 @@ const MAY_ASK_THE_TIME: &[(&str, &[&str])] = &[
             "crates/cli/tests/command/control.rs",
             "crates/cli/tests/command/network.rs",
             "crates/cli/tests/stock_linux/",
+            "crates/conformance/src/volume.rs",
             "crates/driver/tests/tcp.rs",
             "crates/firmware/src/helper.rs",
             "crates/front-fuse/tests/shares.rs",

@@ -140,8 +140,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Adds what a line's members are like, of at most so many names. A line that is none adds those before its
-    /// fault, which is said when its turn comes.
+    /// Adds what a line's members are like, of at most so many names. A line that is none adds those before
+    /// its fault, which is said when its turn comes.
     pub(super) fn guess(&mut self, line: &[u8], most: usize) {
         let Seen { names, guesses, places } = self;
         let _later = each(

@@ -117,8 +117,8 @@ impl Rows {
     }
 }
 
-/// Begins anew where a row does, which is not where the file does: what begins there like a mark of byte order
-/// is none.
+/// Begins anew where a row does, which is not where the file does: what begins there like a mark of byte
+/// order is none.
 fn at_a_row(reader: &mut Reader) {
     reader.reset();
     let _ = reader.read_record(b"\n", &mut [0; 8], &mut [0; 8]);
@@ -167,8 +167,8 @@ impl CsvRows {
         })
     }
 
-    /// Passes over what is left of a row that is too long, up to the end of the line: it may be one of which a
-    /// quote does not end, and then is all of the file.
+    /// Passes over what is left of a row that is too long, up to the end of the line: it may be one of which
+    /// a quote does not end, and then is all of the file.
     fn pass_over(&mut self, piece: &mut &[u8], end: bool) -> Cut {
         let part = piece.get(..STEP).unwrap_or(piece);
         let at = memchr::memchr2(b'\n', b'\r', part);

@@ -209,8 +209,8 @@ pub struct Aggregate {
 }
 
 impl SelectOptions {
-    /// A column that is named twice among those that are answered, or among those that make groups: no request
-    /// may have one.
+    /// A column that is named twice among those that are answered, or among those that make groups: no
+    /// request may have one.
     #[must_use]
     pub fn named_twice(&self) -> Option<&str> {
         twice(&self.columns).or_else(|| twice(&self.group_by)).map(String::as_str)
@@ -245,7 +245,8 @@ pub struct SelectOptions {
     pub skip_bad: bool,
 }
 
-/// The first of these names that stands there twice: what is answered of a row is bounded by what a row holds.
+/// The first of these names that stands there twice: what is answered of a row is bounded by what a row
+/// holds.
 fn twice(names: &[String]) -> Option<&String> {
     let mut seen = alloc::collections::BTreeSet::new();
     names.iter().find(|name| !seen.insert(*name))
