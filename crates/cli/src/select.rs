@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use clap::{Args, ValueEnum};
 use nearside_fsrlib::{Ask, Operation, ParseError, Record, RowFormat, SelectOptions, Target};
-use nearside_ndp::select::{Merge, Table};
+use nearside_ndp::select::{Merge, MergeError, Table};
 
 use crate::args::DriveArgs;
 use crate::drive::{Drive, target};
@@ -197,11 +197,14 @@ impl Answer {
                     Failure::Message(format!("{}: {what}", String::from_utf8_lossy(&self.name)))
                 };
                 let table = Table::read(&stream).map_err(|error| of(error.to_string()))?;
-                let fits = match &self.merge {
-                    Some(merge) => merge.fits(&table).map_err(|error| error.to_string()),
-                    None => self.writer.fits(&table).map_err(ToOwned::to_owned),
+                let unfit = match &mut self.merge {
+                    Some(merge) => match merge.add(&table) {
+                        Err(MergeError::Unfit(what)) => Some(what),
+                        added => added.map(|()| None).map_err(|error| of(error.to_string()))?,
+                    },
+                    None => self.writer.fits(&table).err().map(ToOwned::to_owned),
                 };
-                if let Err(what) = fits {
+                if let Some(what) = unfit {
                     if !std::mem::replace(&mut self.unfit, true) {
                         complain(&format!("{}: {what}", String::from_utf8_lossy(&self.name)));
                     }
@@ -210,16 +213,13 @@ impl Answer {
                 }
                 self.bad = self.bad.saturating_add(bad);
                 batch = true;
-                match &mut self.merge {
-                    Some(merge) => merge.add(&table).map_err(|error| of(error.to_string()))?,
-                    None => {
-                        let rows = self.left.min(table.rows() as u64);
-                        self.left -= rows;
-                        self.writer.table(out, &table, rows as usize).map_err(|error| match error {
-                            Failure::Message(what) => of(what),
-                            other => other,
-                        })?;
-                    }
+                if self.merge.is_none() {
+                    let rows = self.left.min(table.rows() as u64);
+                    self.left -= rows;
+                    self.writer.table(out, &table, rows as usize).map_err(|error| match error {
+                        Failure::Message(what) => of(what),
+                        other => other,
+                    })?;
                 }
             }
             _ => {}

@@ -20,8 +20,14 @@ const TOGETHER: usize = 8192;
 
 /// Why groups cannot be put together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct MergeError(String);
+pub enum MergeError {
+    /// A file's columns are others than those of the files before, or of other types; nothing of it was taken.
+    #[error("{0}")]
+    Unfit(String),
+    /// No answer can be had: too many groups, or a sum that overflows.
+    #[error("{0}")]
+    Failed(String),
+}
 
 /// A value, and its text.
 #[derive(Clone, Debug, Default)]
@@ -80,7 +86,9 @@ impl Merge {
             return Ok(theirs.iter().enumerate().map(|(nth, (_, kind))| (*kind, says(nth))).collect());
         }
         if self.columns.len() != theirs.len() || self.columns.iter().zip(theirs).any(|(a, b)| a.0 != b.0) {
-            return Err(MergeError("its columns are others than those of the files before".to_owned()));
+            return Err(MergeError::Unfit(
+                "its columns are others than those of the files before".to_owned(),
+            ));
         }
         let ours = self.columns.iter().zip(&self.known);
         let both = ours.zip(theirs).enumerate().map(|(nth, ((ours, known), theirs))| {
@@ -93,26 +101,17 @@ impl Merge {
                 (a, b) => {
                     let (name, a, b) = (&ours.0, a.name(), b.name());
                     let what = format!("{name} is {b}, and {a} in the files before (--schema says which)");
-                    Err(MergeError(what))
+                    Err(MergeError::Unfit(what))
                 }
             }
         });
         both.collect()
     }
 
-    /// Whether a file's groups are of the columns and types of those before.
-    ///
-    /// # Errors
-    /// What differs.
-    pub fn fits(&self, table: &Table<'_>) -> Result<(), MergeError> {
-        self.typed(table).map(drop)
-    }
-
     /// Takes a file's groups, or some of them.
     ///
     /// # Errors
-    /// Columns of other types than another file's ([`fits`](Merge::fits)), and nothing is taken; more groups
-    /// than there may be.
+    /// Columns or types other than another file's, and nothing is taken; more groups than there may be.
     pub fn add(&mut self, table: &Table<'_>) -> Result<(), MergeError> {
         let typed = self.typed(table)?;
         let columns = table.columns().iter().zip(&typed);
@@ -140,7 +139,7 @@ impl Merge {
         let values = (0..self.columns.len()).map(|column| Kept::of(table.value(row, column)));
         let Some(at) = self.found.get(&key) else {
             if self.rows.len() == MOST {
-                return Err(MergeError(format!("too many groups: more than {MOST}")));
+                return Err(MergeError::Failed(format!("too many groups: more than {MOST}")));
             }
             let values: Vec<Kept> = values.collect();
             self.bytes += OF_GROUP + key.len() + values.iter().map(Kept::bytes).sum::<usize>();
@@ -172,7 +171,7 @@ impl Merge {
 
     fn bounded(&self) -> Result<(), MergeError> {
         match self.bytes > MOST_BYTES {
-            true => Err(MergeError(format!("too many groups: more than {} MiB", MOST_BYTES >> 20))),
+            true => Err(MergeError::Failed(format!("too many groups: more than {} MiB", MOST_BYTES >> 20))),
             false => Ok(()),
         }
     }
@@ -198,7 +197,7 @@ impl Merge {
         let names = self.columns.iter().map(|(name, _)| name);
         for (kept, name) in rows.iter().flat_map(|row| row.iter().zip(names.clone())) {
             if kept.rounds != 0 {
-                return Err(MergeError(format!("{name} overflows int64")));
+                return Err(MergeError::Failed(format!("{name} overflows int64")));
             }
         }
         let batches: Vec<&[Vec<Kept>]> =
