@@ -313,12 +313,21 @@ mod tests {
         found.into_values().map(|(_, path, name, record)| (path, name, record)).collect()
     }
 
-    /// The figures with targets of some records of one machine, those that are `shown`.
+    /// The figures with targets of some records of one machine, those that are `shown`: each of the newest
+    /// record that has it.
     fn rows(records: &[(PathBuf, String, Record)], shown: impl Fn(&str) -> bool) -> String {
         let mut text =
             "| figure / peer | value | ratio | must reach |\n| --- | --- | --- | --- |\n".to_owned();
-        let judged = records.iter().flat_map(|(.., record)| judged(record));
-        for (target, figure, met) in judged.filter(|(_, figure, _)| shown(&figure.name)) {
+        let mut from = std::collections::BTreeSet::new();
+        for target in TARGETS.iter().filter(|target| shown(target.figure)) {
+            let having = records.iter().filter_map(|(path, _, record)| {
+                let (_, figure, met) = judged(record).find(|(one, ..)| one.figure == target.figure)?;
+                Some((path, figure, met))
+            });
+            let Some((path, figure, met)) = having.max_by_key(|(path, ..)| path.file_name()) else {
+                continue;
+            };
+            from.insert(path);
             let peer = figure.beside.as_deref().filter(|peer| !figure.name.ends_with(peer));
             let name = figure.name.replace(", whole process:", ":");
             let name = peer.map_or(name.clone(), |peer| format!("{name} / {peer}"));
@@ -329,27 +338,31 @@ mod tests {
             text += &format!("| {name} | {value} | {ratio} | {bound}{missed} |\n");
         }
         let paths: Vec<String> =
-            records.iter().map(|(path, ..)| format!("studies/record/{}", path.display())).collect();
+            from.into_iter().map(|path| format!("studies/record/{}", path.display())).collect();
         let e = &records[0].2.environment;
         text + &format!("\nFrom {} ({}, {} cores).\n", paths.join(", "), e.cpu, e.cores)
     }
 
-    /// The README's tables of the figures with targets: the first screen's, and then all of the newest whole
-    /// record, and of the machine with the most cores beyond that record's.
+    /// The README's tables of the figures with targets: the first screen's, and then all of the machine of the
+    /// newest whole record, and of the machine with the most cores beyond that one's.
     fn tables() -> [String; 2] {
         let records = newest();
+        let machine = |path: &Path| path.parent().unwrap().to_owned();
         let whole = records.iter().filter(|(_, name, _)| name == "bench");
-        let whole = whole.max_by_key(|(path, ..)| path.file_name().map(ToOwned::to_owned)).unwrap().clone();
+        let whole = whole.max_by_key(|(path, ..)| path.file_name().map(ToOwned::to_owned)).unwrap();
+        let (own, cores) = (machine(&whole.0), whole.2.environment.cores);
         let most = records.iter().map(|(.., record)| record.environment.cores).max().unwrap_or(0);
-        let wide: Vec<_> = records
-            .into_iter()
-            .filter(|(.., record)| record.environment.cores == most && judged(record).next().is_some())
-            .collect();
-        let mut text = rows(std::slice::from_ref(&whole), |_| true);
-        if most > whole.2.environment.cores && !wide.is_empty() {
+        let of = |wanted: &dyn Fn(&Path, &Record) -> bool| -> Vec<_> {
+            let kept = records.iter().filter(|(path, _, record)| wanted(path, record));
+            kept.filter(|(.., record)| judged(record).next().is_some()).cloned().collect()
+        };
+        let (ours, wide) =
+            (of(&|path, _| machine(path) == own), of(&|_, record| record.environment.cores == most));
+        let mut text = rows(&ours, |_| true);
+        if most > cores && !wide.is_empty() {
             text += &format!("\nWith more cores, parts of it:\n\n{}", rows(&wide, |_| true));
         }
-        [rows(&[whole], |name| FIRST.contains(&name)), text]
+        [rows(&ours, |name| FIRST.contains(&name)), text]
     }
 
     #[test]
