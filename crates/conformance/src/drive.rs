@@ -54,8 +54,18 @@ const FAULTS: u64 = 20_000;
 pub fn suite(name: &str, image: &Path, tree: &Tree) {
     let store = store(image);
     let questions = questions(tree);
+    let right = over_itself(name, &store, &questions, tree);
+    over_slow_and_failing(name, store, &questions, &right, tree);
+}
+
+/// The first part of [`suite`]: a drive over the store itself.
+pub fn shows(name: &str, image: &Path, tree: &Tree) {
+    over_itself(name, &store(image), &questions(tree), tree);
+}
+
+fn over_itself(name: &str, store: &AnyStore, questions: &[Question], tree: &Tree) -> Vec<Answered> {
     let mut plain = FileDrive::new(store.clone(), config());
-    let right: Vec<Answered> = plain.ask_all(&questions);
+    let right: Vec<Answered> = plain.ask_all(questions);
     let shown = shown(&right[0], &right[1], tree).unwrap_or_else(|e| panic!("{name}: {e}"));
     let found = differences(&shown, tree, &|node| {
         if node.size > LARGE {
@@ -63,14 +73,22 @@ pub fn suite(name: &str, image: &Path, tree: &Tree) {
         }
     });
     assert!(found.is_empty(), "{name}: over the store itself:\n{}", found.join("\n"));
-    drop(plain);
+    right
+}
 
+fn over_slow_and_failing(
+    name: &str,
+    store: AnyStore,
+    questions: &[Question],
+    right: &[Answered],
+    tree: &Tree,
+) {
     let busy = Rule { per_million: 20_000, ..Rule::new(Kinds::Reads, Fault::Busy) };
     let faulty = Faulty::new(store.clone(), 1, [busy]);
     let mut slow = FileDrive::new(delayed(faulty, 1), config());
     for cache in ["cold", "warm"] {
-        let answers = slow.ask_all(&questions);
-        same(&format!("{name}: slow, {cache}"), &questions, &answers, &right);
+        let answers = slow.ask_all(questions);
+        same(&format!("{name}: slow, {cache}"), questions, &answers, right);
     }
     drop(slow);
 
@@ -85,17 +103,17 @@ pub fn suite(name: &str, image: &Path, tree: &Tree) {
     // Little is kept, so that metadata is read again and again.
     let small = nearside_fsr::Config { block_bytes: 128 << 10, names: 128, inodes: 128, ..config() };
     let mut drive = FileDrive::new(delayed(faulty, seed), small);
-    let answers = drive.ask_all(&questions);
+    let answers = drive.ask_all(questions);
     let failed = plan.lock().unwrap().failed();
     let mut bad = 0;
-    for ((question, got), right) in questions.iter().zip(&answers).zip(&right) {
+    for ((question, got), right) in questions.iter().zip(&answers).zip(right) {
         bad += usize::from(got != right);
         judge(got, right, tree).unwrap_or_else(|e| panic!("{name}: over faults: {question}: {e}"));
     }
     assert!(failed == 0 || bad > 0, "{name}: {failed} reads failed, and nobody has noticed");
     plan.lock().unwrap().clear();
-    let after = drive.ask_all(&questions);
-    same(&format!("{name}: after the faults"), &questions, &after, &right);
+    let after = drive.ask_all(questions);
+    same(&format!("{name}: after the faults"), questions, &after, right);
 }
 
 /// Nobody writes the images: their drives show what the view does, which is what a mount would recover.

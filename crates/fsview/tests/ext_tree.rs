@@ -17,7 +17,7 @@ fn equals_the_source_directory() {
     plant(&from, 1).unwrap();
     let host = read_host(&from).unwrap();
     let image = dir.path().join("image");
-    for variant in VARIANTS.iter().chain(LARGE_BLOCKS) {
+    for (nr, variant) in VARIANTS.iter().chain(LARGE_BLOCKS).enumerate() {
         let mib = if variant.args.contains("65536") { 600 } else { 64 };
         if !make(variant, &image, mib, Some(&from)).unwrap() {
             needs::left_out(variant.name, "this mke2fs does not know it");
@@ -30,7 +30,12 @@ fn equals_the_source_directory() {
         assert_eq!(volume.info().label, "near side");
         assert!(!volume.info().needs_recovery);
         let mut view = read(&volume, &source).unwrap_or_else(|e| panic!("{}: {e}", variant.name));
-        drive::suite(variant.name, &image, &view);
+        // root_ext_kernel has the others of those that it can mount.
+        if nr % 2 == 1 || nr >= VARIANTS.len() || variant.name == "ext4-casefold" {
+            drive::suite(variant.name, &image, &view);
+        } else {
+            drive::shows(variant.name, &image, &view);
+        }
         view.retain(|path, _| !path.starts_with(b"/lost+found"));
         // mke2fs keeps whole seconds, and gives directories their own sizes, links and a new root.
         let found = differences(&view, &host, &|node| {
