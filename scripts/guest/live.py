@@ -10,17 +10,19 @@ import os
 import random
 import subprocess
 import sys
+import time
 
 
 def asked(drive, partition, path):
     """The drive's checksum of a path. A scan that a change of another file's meets may say so, and is repeated."""
     for _ in range(20):
         words = ["/job/nearside", "cksum", "-d", drive, "--partition", partition, path]
+        begun = time.monotonic()
         ran = subprocess.run(words, capture_output=True, text=True)
         if ran.returncode == 0:
             return ran.stdout.split()[0]
         if "changed" not in ran.stderr:
-            raise OSError(f"{path}: {ran.stderr}")
+            raise OSError(f"{path}, after {time.monotonic() - begun:.1f} s: {ran.stderr}")
     raise OSError(f"{path} changes for ever")
 
 
@@ -73,6 +75,8 @@ def main(drive, rounds, *volumes):
                 os._exit(0)
             children.append(child)
     ended = [os.waitpid(child, 0)[1] for child in children]
+    if any(ended):
+        print(subprocess.run("dmesg | tail -n 20", shell=True, capture_output=True, text=True).stdout)
     print(len(children) * int(rounds), "answers")
     sys.exit(any(ended))
 
