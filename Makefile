@@ -12,6 +12,7 @@
 #                      pkg-config file (PREFIX, DESTDIR); all without what is for a debugger
 #   make deb           packages for Debian and Ubuntu, in target/debian
 #   make package-test  the packages in fresh roots of Debian, as root: installed, used, purged; what lintian says
+#   make wheel         the package for Python, in target/wheels
 #   make static        the command without any library of the system's, in target/ARCH-unknown-linux-musl/release
 
 PREFIX ?= /usr/local
@@ -19,7 +20,7 @@ SECONDS ?= 300
 OUT ?= out
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: all demo test bench studies documents fuzz sanitize install deb package-test static build clean
+.PHONY: all demo test bench studies documents fuzz sanitize install deb package-test wheel static build clean
 
 all: build
 
@@ -70,6 +71,10 @@ deb:
 package-test: deb
 	@scripts/setup.sh package-test
 	@scripts/package-test.sh
+
+wheel:
+	@scripts/setup.sh wheel
+	@cd crates/python && ../../target/oracles/bin/maturin build --release --locked --out ../../target/wheels
 
 static:
 	@scripts/setup.sh static

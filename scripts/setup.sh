@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Brings a fresh Debian or Ubuntu machine to where WHAT (build, demo, test, bench, studies, fuzz, sanitize, deb, static, package-test) can
+# Brings a fresh Debian or Ubuntu machine to where WHAT (build, demo, test, bench, studies, fuzz, sanitize, deb, static, wheel, package-test) can
 # run, and says what it does. It needs nothing but bash and what every such machine has: not make, not git, not curl.
 # Installs only what is missing. Without root and without sudo it installs no package and says which are missing. Where a compiler or
 # cargo is among them it ends there (1); else it goes on, and what needs the others is left out later, by name.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-kinds="build|demo|test|bench|studies|fuzz|sanitize|deb|static|package-test"
+kinds="build|demo|test|bench|studies|fuzz|sanitize|deb|static|wheel|package-test"
 what=${1:-}
 case "|$kinds|" in *"|$what|"*) ;; *) what= ;; esac
 [ -n "$what" ] || { echo "usage: setup.sh $kinds" >&2; exit 2; }
@@ -20,6 +20,7 @@ wanted() {
   # Records say of which commit they are.
   case $what in test|bench|studies) echo "git:/usr/bin/git" ;; esac
   case $what in deb) echo "dpkg-dev:/usr/bin/dpkg-shlibdeps binutils:/usr/bin/strip" ;; esac
+  case $what in wheel) echo "python3:/usr/bin/python3 python3-venv:/usr/share/doc/python3-venv" ;; esac
   case $what in package-test) echo "mmdebstrap:/usr/bin/mmdebstrap lintian:/usr/bin/lintian e2fsprogs:/sbin/mke2fs" ;; esac
   command -v cargo >/dev/null || echo "curl:/usr/bin/curl ca-certificates:/etc/ssl/certs/ca-certificates.crt"
   case $what in demo|test|bench|studies|sanitize) echo "e2fsprogs:/sbin/mke2fs f2fs-tools:/sbin/mkfs.f2fs mount:/bin/mount" ;; esac
@@ -110,12 +111,19 @@ if [ "$what" = static ]; then
     || give_up "rustup cannot add $static, for which a static program is built"
 fi
 
-# DuckDB and pyarrow, by which selections are checked, in an environment of their own.
+# In an environment of their own: DuckDB, pyarrow and pandas, by which selections and the package for Python are checked, pytest, by which
+# that is done, and maturin, which packs it.
 oracles=target/oracles
-if [ "$what" = test ] && ! $oracles/bin/python -c 'import duckdb, pyarrow' 2>/dev/null; then
-  say "installing DuckDB and pyarrow into $oracles"
-  { python3 -m venv $oracles && $oracles/bin/pip install -q --disable-pip-version-check duckdb==2.0.1 pyarrow==26.0.1; } \
+maturin="maturin==1.16.0"
+python() { [ -x $oracles/bin/python ] || python3 -m venv $oracles; $oracles/bin/python -m pip install -q --disable-pip-version-check "$@"; }
+if [ "$what" = test ] && ! $oracles/bin/python -c 'import duckdb, fsspec, maturin, numpy, pandas, pyarrow, pytest' 2>/dev/null; then
+  say "installing DuckDB, pyarrow, pandas, fsspec, pytest and maturin into $oracles"
+  python duckdb==2.0.1 pyarrow==26.0.1 pandas==3.1.1 fsspec==2026.9.0 pytest==9.2.0 "$maturin" \
     || say "could not install them; what needs them is left out"
+fi
+if [ "$what" = wheel ] && ! $oracles/bin/python -c 'import maturin' 2>/dev/null; then
+  say "installing maturin into $oracles"
+  python "$maturin" || give_up "maturin is not to be had from PyPI"
 fi
 
 # Another processor, for which `make test` checks the workspace where it can.

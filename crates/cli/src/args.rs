@@ -7,10 +7,10 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 use nearside_driver::Policy;
 use nearside_driver::tcp::Options;
+use nearside_embedded::partition::{Logical, Wanted};
 use nearside_fsrlib::Credentials;
 
 use crate::failure::Failure;
-use crate::partition::{Logical, Wanted};
 use crate::terminal;
 
 /// Which drive, for whom, and how. The same for every command that asks a drive.

@@ -8,6 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
 use nearside_clock::{Clock, Nanos, TscClock};
+use nearside_embedded::partition::Wanted;
 use nearside_embedded::{AnyStore, LogicalVolume};
 use nearside_fsrlib::{
     Ask, Completion, Counters, Credentials, Deleted, Error, Failure as Refusal, MAX_PATH, NearDataLog,
@@ -20,7 +21,6 @@ use crate::args::{DriveArgs, Threads, Where};
 use crate::failure::{Failure, Outcome, complain, complain_of, hint_at_root};
 use crate::interrupt::is_told;
 use crate::mounted::{self, Places};
-use crate::partition::Wanted;
 use crate::progress::Progress;
 use crate::{open, parts, timing};
 

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, civil};
 use nearside_fsrlib::FileEntry;
+pub use nearside_instrument::words::human;
 use serde_json::{Value, json};
 
 use crate::out::text;
@@ -66,26 +67,6 @@ pub fn mode(mode: u16) -> String {
         });
     }
     text
-}
-
-/// A size as `ls -h` has it: powers of 1024, rounded up.
-pub fn human(bytes: u64) -> String {
-    let mut unit = 1u64;
-    let mut suffix = "";
-    for next in ["K", "M", "G", "T", "P", "E"] {
-        if bytes / unit < 1024 {
-            break;
-        }
-        unit <<= 10;
-        suffix = next;
-    }
-    let whole = bytes.div_ceil(unit);
-    let tenths = (u128::from(bytes) * 10).div_ceil(u128::from(unit));
-    match suffix {
-        "" => bytes.to_string(),
-        _ if tenths < 100 => format!("{}.{}{suffix}", tenths / 10, tenths % 10),
-        _ => format!("{whole}{suffix}"),
-    }
 }
 
 /// Times in the caller's zone.
@@ -264,21 +245,6 @@ mod tests {
         assert_eq!(mode(0o104_711), "-rws--x--x");
         assert_eq!(mode(0o102_644), "-rw-r-Sr--");
         assert_eq!(mode(0o120_777), "lrwxrwxrwx");
-    }
-
-    #[test]
-    fn sizes_round_up_as_ls_does() {
-        for (bytes, text) in [
-            (0, "0"),
-            (1023, "1023"),
-            (1024, "1.0K"),
-            (1025, "1.1K"),
-            (10_240, "10K"),
-            (10_241, "11K"),
-            (1 << 30, "1.0G"),
-        ] {
-            assert_eq!(human(bytes), text);
-        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 
 use clap::Args;
 use nearside_embedded::LogicalVolume;
+use nearside_embedded::partition::{content, label, uuid};
 use nearside_fsrlib::{
     Ask, Completion, NearDataLog, Operation, Part, Record, Recovered, Target, VolumeRecord, describe,
 };
@@ -16,8 +17,7 @@ use crate::args::DriveArgs;
 use crate::drive::Drive;
 use crate::failure::{Failure, Outcome};
 use crate::format::human;
-use crate::out::{Out, hex};
-use crate::partition::{content, label};
+use crate::out::Out;
 use crate::timing::time;
 
 const EXAMPLES: &str = "\
@@ -292,12 +292,6 @@ fn state(volume: &VolumeRecord) -> String {
 
 fn known(file_system: &str) -> &str {
     if file_system.is_empty() { "unknown" } else { file_system }
-}
-
-/// A UUID as it is written.
-pub fn uuid(bytes: &[u8; 16]) -> String {
-    let all = hex(bytes);
-    [&all[0..8], &all[8..12], &all[12..16], &all[16..20], &all[20..32]].join("-")
 }
 
 fn volume_json(volume: &VolumeRecord) -> Value {

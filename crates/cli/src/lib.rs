@@ -45,7 +45,6 @@ mod mounted;
 mod nearest;
 mod open;
 mod out;
-mod partition;
 mod parts;
 mod progress;
 mod select;

@@ -6,11 +6,11 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use nearside_embedded::partition::Wanted;
 use nearside_fsrlib::{Record, Target};
 
 use crate::args::DriveArgs;
 use crate::failure::Failure;
-use crate::partition::Wanted;
 
 /// A line of `/proc/self/mountinfo` (proc(5)).
 #[derive(Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use nearside_clock::TscClock;
 use nearside_embedded::named::{Place, Way, socket_of};
+use nearside_embedded::partition::Logical;
 use nearside_embedded::{AnyStore, Embedded, Options};
 use nearside_firmware::{self as firmware, Fsr, State};
 use nearside_fsrlib::{Credentials, Encoding, MAX_GROUPS, Session, Transport, own_credentials};
@@ -15,7 +16,6 @@ use crate::args::{DriveArgs, Threads};
 use crate::drive::number_of;
 use crate::failure::{Failure, complain};
 use crate::interrupt;
-use crate::partition::Logical;
 
 /// For whom the drive checks permissions: `--as`, or the caller's effective ids and groups.
 pub fn credentials(args: &DriveArgs) -> Result<Credentials, Failure> {

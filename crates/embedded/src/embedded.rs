@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use nearside_clock::TscClock;
 use nearside_device::runner::{self, Rest};
@@ -232,6 +233,10 @@ impl<S: Store, F: Firmware<S>> Transport for Embedded<S, F> {
 
     fn max_buffer(&self) -> usize {
         self.transport.max_buffer()
+    }
+
+    fn set_stop(&mut self, stop: Arc<AtomicBool>) {
+        self.transport.set_stop(stop);
     }
 
     fn statistics(&mut self) -> Result<Option<NearDataLog>, nearside_fsrlib::Error> {

@@ -33,6 +33,7 @@ mod logical;
 mod loopback;
 mod model;
 pub mod named;
+pub mod partition;
 
 pub use any::{AnyChannel, AnyStore};
 pub use drive::{Count, Drive, Line};

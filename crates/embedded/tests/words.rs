@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use nearside_embedded::named::{Place, socket_of};
+use nearside_embedded::partition::{Logical, Mark, Wanted};
 use nearside_embedded::{AnyStore, models, models_help};
 use nearside_store::{Backing, Beside, FileOptions, Store};
 
@@ -134,4 +135,36 @@ fn names_of_drives() {
     assert_eq!(place("qcow2:x").unwrap(), "Image(\"qcow2:x\")");
     assert!(place("nvme+tcp://h:4420/nqn.2026-11.example:x/1").unwrap().starts_with("Network("));
     assert!(place("nvme+tcp://").is_err());
+}
+
+#[test]
+fn words_for_logical_volumes() {
+    let of = |group: &str, name: &str| Ok(Logical { group: group.into(), name: name.into() });
+    assert_eq!(("vg/lv".parse(), "/dev/vg/lv".parse()), (of("vg", "lv"), of("vg", "lv")));
+    assert_eq!("/dev/mapper/vg-lv".parse(), of("vg", "lv"));
+    assert_eq!("/dev/mapper/my--vg-a--b--c".parse(), of("my-vg", "a-b-c"));
+    assert_eq!("/dev/mapper/vg-lv--real".parse(), of("vg", "lv-real"));
+    for bad in [
+        "",
+        "vg",
+        "/lv",
+        "vg/",
+        "/dev/vg",
+        "/dev/mapper/vglv",
+        "/dev/mapper/vg--lv",
+        "/dev/mapper/-lv",
+        "/dev/mapper/vg-lv-real",
+    ] {
+        assert!(bad.parse::<Logical>().is_err(), "{bad:?}");
+    }
+}
+
+#[test]
+fn words_for_partitions() {
+    assert_eq!("2".parse(), Ok(Wanted::Number(2)));
+    assert_eq!("LABEL=2".parse(), Ok(Wanted::Known(vec![Mark::Label], "2".into())));
+    assert_eq!("PARTLABEL=a b".parse(), Ok(Wanted::Known(vec![Mark::PartLabel], "a b".into())));
+    let any = vec![Mark::PartLabel, Mark::PartUuid, Mark::Label, Mark::Uuid];
+    assert_eq!("root".parse(), Ok(Wanted::Known(any, "root".into())));
+    assert!("".parse::<Wanted>().is_err() && "UUID=".parse::<Wanted>().is_err());
 }

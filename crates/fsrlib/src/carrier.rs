@@ -18,6 +18,8 @@ use crate::Error;
 
 /// Milliseconds for which a `result` may wait in the drive; less than the 5 s that it allows.
 pub(crate) const WAIT_MS: u32 = 4_000;
+/// How often a wait looks whether it was given up, in nanoseconds.
+pub(crate) const LOOK_NS: u64 = 50_000_000;
 /// Commands that a carrier has to have room for.
 pub(crate) const DEPTH: u16 = 8;
 

@@ -2,19 +2,20 @@
 //! over NVMe/TCP in `tcp.rs`.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use nearside_clock::Clock;
 use nearside_driver::{
     Buffer, BufferOf, Command, CommandKind, Controller, DmaBuffer, Driver, Failure, Finished, Handle,
-    Initiator, InitiatorConfig, NamespaceInfo, Peer, Policy, QueueConfig, Rejected, Service, Threaded,
-    policy,
+    Initiator, InitiatorConfig, NamespaceInfo, Peer, Policy, QueueConfig, Service, Threaded, policy,
 };
 use nearside_near_data::MAX_BUFFER;
 use nearside_spec::command::{features, near_data};
 use nearside_spec::log::NearDataLog;
 use nearside_spec::opcode;
 
-use crate::carrier::{Stop, Tags, take_reply};
+use crate::carrier::{LOOK_NS, Stop, Tags, take_reply};
 use crate::{Completion, Error, Replies, Requests, Transport};
 
 /// How a near-data request becomes a command.
@@ -185,8 +186,31 @@ impl<P: Peer, C: Clock> QueueTransport<P, C> {
 
     fn vendor(&mut self, request: u32, buffer: DmaBuffer) -> Result<DmaBuffer, Error> {
         let command = Command::near_data(self.namespace.nsid, request, &buffer);
-        let finished = self.initiator.execute(&command, Some(buffer));
-        ended(NEAR_DATA, finished)
+        let sent = self.initiator.submit(&command, Some(buffer));
+        let handle = sent.map_err(|e| Error::Driver(format!("{NEAR_DATA}: {e}")))?;
+        self.wait(handle)
+    }
+
+    /// Waits for a near-data command, and has the drive end it where it is given up. It is asked more than
+    /// once: it may not have fetched the command yet.
+    fn wait(&mut self, handle: Handle) -> Result<DmaBuffer, Error> {
+        if !self.stop.is_possible() {
+            return ended(NEAR_DATA, self.initiator.wait(handle));
+        }
+        let finished = loop {
+            self.initiator.wait_any(self.initiator.clock().now() + LOOK_NS);
+            if let Some(finished) = self.initiator.poll(handle) {
+                break finished;
+            }
+            if self.stop.is_set() {
+                let _asked_again = self.initiator.abort(handle);
+            }
+        };
+        let ended = ended(NEAR_DATA, finished);
+        match ended {
+            Err(_) if self.stop.is_set() => Err(Error::Refused(nearside_near_data::Failure::Cancelled)),
+            ended => ended,
+        }
     }
 
     /// Sends a request and does not wait.
@@ -198,7 +222,7 @@ impl<P: Peer, C: Clock> QueueTransport<P, C> {
 
     /// Waits for what was sent, and takes its reply.
     fn end(&mut self, handle: Handle, reply: &mut Vec<u8>) -> Result<(), Error> {
-        let buffer = ended(NEAR_DATA, Ok(self.initiator.wait(handle)))?;
+        let buffer = self.wait(handle)?;
         take_reply(&buffer, buffer.len(), reply)?;
         self.spare = Some(buffer);
         Ok(())
@@ -301,6 +325,7 @@ impl Carrying for Driver {
             let blocks = (piece.len() / block) as u32;
             let command = Command::read(transport.namespace.nsid, at / block as u64, blocks);
             let finished = transport.initiator.execute(&command, Some(buffer));
+            let finished = finished.map_err(|e| Error::Driver(format!("a read: {e}")))?;
             ended("a read", finished)?.read(0, piece);
             at += piece.len() as u64;
             commands += 1;
@@ -318,8 +343,7 @@ pub(crate) fn failed(error: nearside_driver::Error) -> Error {
     }
 }
 
-fn ended(what: &'static str, finished: Result<Finished, Rejected<DmaBuffer>>) -> Result<DmaBuffer, Error> {
-    let finished = finished.map_err(|e| Error::Driver(format!("{what}: {e}")))?;
+fn ended(what: &'static str, finished: Finished) -> Result<DmaBuffer, Error> {
     match finished.outcome {
         Ok(_) => {
             finished.buffer.ok_or_else(|| Error::Driver(format!("{what}: its buffer did not come back")))
@@ -372,6 +396,10 @@ impl<P: Peer, C: Clock, K: Carrying> Transport for QueueTransport<P, C, K> {
 
     fn max_buffer(&self) -> usize {
         MAX_BUFFER.min(self.initiator.controller().max_transfer())
+    }
+
+    fn set_stop(&mut self, stop: Arc<AtomicBool>) {
+        self.stop = Stop(Some(stop));
     }
 
     fn statistics(&mut self) -> Result<Option<NearDataLog>, Error> {

@@ -5,14 +5,19 @@
 //! come: the next request then connects anew.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-use nearside_near_data::MAX_BUFFER;
+use nearside_near_data::{Failure, MAX_BUFFER};
 use nearside_spec::Status;
 use nearside_spec::log::NearDataLog;
 use nearside_spec::socket::{Hello, REPLY_FRAME, ReplyFrame, RequestFrame, RequestKind};
 
+use crate::carrier::{LOOK_NS, Stop};
 use crate::{Completion, Error, Transport};
 
 /// What a drive's name begins with when it is a socket.
@@ -32,6 +37,7 @@ pub struct SocketTransport {
     /// Where it is connected to anew; none for a stream that came connected.
     path: Option<PathBuf>,
     hello: Hello,
+    stop: Stop,
 }
 
 /// A request and its place.
@@ -74,7 +80,7 @@ impl SocketTransport {
     /// [`Error`]: the other end is no attached drive.
     pub fn over(stream: UnixStream, name: String) -> Result<SocketTransport, Error> {
         let hello = Hello { capacity: 0, block_size: 512 };
-        let mut transport = SocketTransport { stream, name, path: None, hello };
+        let mut transport = SocketTransport { stream, name, path: None, hello, stop: Stop::default() };
         transport.hello = transport.greet()?;
         // Reads are rounded to whole blocks: what a block is bounds what they take.
         let Hello { block_size, .. } = transport.hello;
@@ -104,6 +110,7 @@ impl SocketTransport {
     fn exchange(&mut self, asked: Asked<'_>, reply: &mut Vec<u8>) -> Result<(), Error> {
         let gone = match self.once(asked, reply) {
             Ok(()) => return Ok(()),
+            Err(_) if self.stop.is_set() => return Err(Error::Refused(Failure::Cancelled)),
             Err(gone @ Ended::Gone(_)) => gone,
             Err(Ended::Failed(error)) => return Err(error),
         };
@@ -111,11 +118,38 @@ impl SocketTransport {
             return Err(self.error(gone));
         };
         self.stream = stream;
+        self.look_now_and_then();
         if self.greet()? != self.hello {
             let reason = format!("{} is another drive than it was", self.name);
             return Err(Error::Form { what: "reply", reason });
         }
         self.once(asked, reply).map_err(|ended| self.error(ended))
+    }
+
+    /// Reads wake up for [`Stop`], where there may be one.
+    fn look_now_and_then(&self) {
+        let look = self.stop.is_possible().then_some(Duration::from_nanos(LOOK_NS));
+        // Of a time that is not none the system refuses nothing.
+        let _set = self.stream.set_read_timeout(look);
+    }
+
+    /// As `read_exact`. Where it is given up the connection ends: the server sees that, and ends the work.
+    fn fill(&self, mut into: &mut [u8]) -> io::Result<()> {
+        while !into.is_empty() {
+            match (&self.stream).read(into) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(n) => into = &mut into[n..],
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock && self.stop.is_possible() => {
+                    if self.stop.is_set() {
+                        let _ended = self.stream.shutdown(Shutdown::Both);
+                        return Err(e);
+                    }
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
     }
 
     fn once(&self, asked: Asked<'_>, reply: &mut Vec<u8>) -> Result<(), Ended> {
@@ -132,9 +166,9 @@ impl SocketTransport {
         };
         (&self.stream).write_all(&bytes).map_err(ended)?;
         let mut head = [0; REPLY_FRAME];
-        (&self.stream).read_exact(&mut head[..1]).map_err(ended)?;
+        self.fill(&mut head[..1]).map_err(ended)?;
         let io = |error| Error::io(self.name.clone())(error);
-        (&self.stream).read_exact(&mut head[1..]).map_err(io)?;
+        self.fill(&mut head[1..]).map_err(io)?;
         let form = |reason: String| Error::Form { what: "reply", reason };
         let head = ReplyFrame::decode(&head).ok_or_else(|| form(format!("{} is no drive", self.name)))?;
         let len = head.len as usize;
@@ -142,7 +176,7 @@ impl SocketTransport {
             return Err(form(format!("{len} bytes where at most {room} were asked for")).into());
         }
         reply.resize(len, 0);
-        (&self.stream).read_exact(reply).map_err(io)?;
+        self.fill(reply).map_err(io)?;
         let status = Status(head.status);
         if status.is_success() { Ok(()) } else { Err(Error::Nvme { what, status }.into()) }
     }
@@ -170,6 +204,11 @@ impl Transport for SocketTransport {
             commands += 1;
         }
         Ok(commands)
+    }
+
+    fn set_stop(&mut self, stop: Arc<AtomicBool>) {
+        self.stop = Stop(Some(stop));
+        self.look_now_and_then();
     }
 
     fn capacity(&self) -> u64 {

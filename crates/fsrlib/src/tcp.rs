@@ -1,18 +1,12 @@
 //! The transport to a drive over NVMe/TCP: an operation is two commands.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
 use nearside_clock::{Clock, Nanos};
 use nearside_driver::tcp::Association;
 use nearside_driver::{Command, Finished, Peer, Policy, Threaded};
 
-use crate::carrier::{self, Carrier, DEPTH, Ended, Stop, what};
+use crate::carrier::{self, Carrier, DEPTH, Ended, LOOK_NS, what};
 use crate::queue::{Carrying, QueueTransport, ended_as, failed};
 use crate::{Error, Transport};
-
-/// How often a wait looks whether it was given up, in nanoseconds.
-const LOOK_NS: u64 = 50_000_000;
 
 /// A namespace of a controller over NVMe/TCP.
 pub type TcpTransport<C> = QueueTransport<Threaded, C, Association>;
@@ -24,11 +18,6 @@ impl<C: Clock> TcpTransport<C> {
     /// There is no queue or no namespace for this host.
     pub fn over(controller: &Association, policy: Policy, clock: C) -> Result<Self, Error> {
         Self::new(controller.initiator(DEPTH, policy, clock).map_err(failed)?, None)
-    }
-
-    /// Gives up (with an error) what is under way once the flag is set: the drive is told to cancel it.
-    pub fn set_stop(&mut self, stop: Arc<AtomicBool>) {
-        self.stop = Stop(Some(stop));
     }
 }
 

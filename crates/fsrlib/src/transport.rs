@@ -1,6 +1,8 @@
 //! The way to a drive.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use nearside_spec::log::NearDataLog;
 
@@ -56,6 +58,10 @@ pub trait Transport {
     fn max_buffer(&self) -> usize {
         nearside_near_data::MAX_BUFFER
     }
+
+    /// Gives up (with an error) a near-data command that is under way once the flag is set, some tens of
+    /// milliseconds later: the drive is told to end it. As it stands, none is given up.
+    fn set_stop(&mut self, _stop: Arc<AtomicBool>) {}
 
     /// The drive's log page D5h: what near-data work it can do, and what it has counted; `None` where this
     /// way to it does not carry that.
@@ -151,6 +157,10 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn max_buffer(&self) -> usize {
         (**self).max_buffer()
+    }
+
+    fn set_stop(&mut self, stop: Arc<AtomicBool>) {
+        (**self).set_stop(stop);
     }
 
     fn statistics(&mut self) -> Result<Option<NearDataLog>, Error> {

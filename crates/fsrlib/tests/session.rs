@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nearside_clock::SimClock;
 use nearside_fsrlib::{
@@ -369,6 +370,32 @@ fn a_connection_that_was_let_go_of_is_made_anew() {
     session.nop().unwrap();
     assert!(session.nop().unwrap_err().to_string().starts_with("pair: "));
     drive.join().unwrap();
+}
+
+/// A drive that works for ever hears of it: its peer goes. The next command comes by a new connection.
+#[test]
+fn what_is_given_up_ends_its_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("drive.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let drive = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        answer(stream.try_clone().unwrap(), 8192, 1);
+        let mut heard = Vec::new();
+        stream.read_to_end(&mut heard).unwrap();
+        answer(listener.accept().unwrap().0, 8192, 2);
+        heard.len()
+    });
+    let mut transport = SocketTransport::connect(&path).unwrap();
+    let stop = Arc::new(AtomicBool::new(true));
+    transport.set_stop(stop.clone());
+    let mut session = Session::new(transport, Arc::new(SimClock::default()));
+    let given_up = session.nop();
+    assert!(matches!(given_up, Err(Error::Refused(Failure::Cancelled))), "{given_up:?}");
+    stop.store(false, Ordering::Relaxed);
+    session.nop().unwrap();
+    drop(session);
+    assert!(drive.join().unwrap() > REQUEST_FRAME);
 }
 
 #[test]

@@ -46,6 +46,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "dma", "clock", "media", "store", "ftl", "fsview", "device", "firmware", "driver", "fsrlib",
     ]),
     ("fsrlib-c", &["clock", "driver", "fsrlib", "embedded"]),
+    ("python", &["clock", "ndp", "fsrlib", "embedded"]),
     ("loadgen", &["spec", "dma", "clock", "random", "driver"]),
     ("sim", &[
         "dma", "clock", "random", "media", "store", "device", "firmware", "driver", "fsrlib", "embedded",

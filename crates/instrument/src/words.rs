@@ -1,6 +1,7 @@
 //! Numbers as people say them: `4k`, `50k`, `30s`. In bytes a k is 1,024, as in fio;
 //! in operations per second it is 1,000.
 
+pub use nearside_media::words::human;
 use nearside_media::words::{size, split, time_ns};
 
 /// `4k`, `4KiB`, `1G`, `512`, in bytes: one or more.

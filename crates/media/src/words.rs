@@ -38,6 +38,26 @@ pub fn size(word: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
+/// A size as `ls -h` has it: powers of 1024, rounded up.
+pub fn human(bytes: u64) -> String {
+    let mut unit = 1u64;
+    let mut suffix = "";
+    for next in ["K", "M", "G", "T", "P", "E"] {
+        if bytes / unit < 1024 {
+            break;
+        }
+        unit <<= 10;
+        suffix = next;
+    }
+    let whole = bytes.div_ceil(unit);
+    let tenths = (u128::from(bytes) * 10).div_ceil(u128::from(unit));
+    match suffix {
+        "" => bytes.to_string(),
+        _ if tenths < 100 => format!("{}.{}{suffix}", tenths / 10, tenths % 10),
+        _ => format!("{whole}{suffix}"),
+    }
+}
+
 /// `100ns`, `1.5us`, `5ms`, `30s`, `2m`, `1h`, in nanoseconds.
 pub fn time_ns(word: &str) -> Option<u64> {
     let (number, unit) = split(word);
@@ -72,6 +92,21 @@ pub(crate) fn count(word: &str, least: u32) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_round_up_as_ls_does() {
+        for (bytes, text) in [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (10_240, "10K"),
+            (10_241, "11K"),
+            (1 << 30, "1.0G"),
+        ] {
+            assert_eq!(human(bytes), text);
+        }
+    }
 
     #[test]
     fn sizes_and_times() {

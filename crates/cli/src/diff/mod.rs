@@ -12,6 +12,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::{Args, ValueEnum};
+use nearside_embedded::partition::Wanted;
 use nearside_fsrlib::FileEntry;
 use serde_json::json;
 
@@ -21,7 +22,6 @@ use crate::failure::{Failure, Outcome, complain_about};
 use crate::format::{self, Times};
 use crate::mounted::join;
 use crate::out::{self, Out};
-use crate::partition::Wanted;
 
 mod side;
 

@@ -155,12 +155,6 @@ impl KernelTransport {
         self.spare = carrier::near_data(&mut self.io, self.namespace.nsid, tag, request, buffer, reply)?;
         Ok(())
     }
-
-    /// Gives up (with an error) what is under way once the flag is set, within some 20 ms:
-    /// the drive is told to cancel it.
-    pub fn set_stop(&mut self, stop: Arc<AtomicBool>) {
-        self.io.stop = Stop(Some(stop));
-    }
 }
 
 fn identify(cns: u8, nsid: u32) -> Command {
@@ -193,6 +187,10 @@ impl Transport for KernelTransport {
 
     fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<u64, Error> {
         carrier::read(&mut self.io, &self.namespace, READ.min(self.most), offset, into)
+    }
+
+    fn set_stop(&mut self, stop: Arc<AtomicBool>) {
+        self.io.stop = Stop(Some(stop));
     }
 
     fn capacity(&self) -> u64 {

@@ -1,12 +1,10 @@
-//! `--partition`: a number, or what else a partition is known by, in the words of mount(8) and fstab(5); and
-//! `--volume`: a logical volume, in those of LVM.
+//! Which partition is meant: a number, or what else one is known by, in the words of mount(8) and fstab(5);
+//! and which logical volume, in those of LVM. The command's `--partition` and `--volume`, and Python's.
 
 use std::str::FromStr;
 
 use nearside_fsrlib::Part;
-
-use crate::format::human;
-use crate::info::uuid;
+use nearside_media::words::human;
 
 /// Partitions that a message lists.
 const LISTED: usize = 16;
@@ -101,6 +99,9 @@ impl FromStr for Wanted {
 
 impl Wanted {
     /// The number of the one among all that is meant.
+    ///
+    /// # Errors
+    /// There is none, or more than one; which there are.
     pub fn among(&self, all: &[Part]) -> Result<u32, String> {
         let (marks, value) = match self {
             Wanted::Number(number) => return Ok(*number),
@@ -161,39 +162,8 @@ pub fn label(part: &Part) -> &str {
     part.content.as_ref().map_or("", |volume| volume.label.as_str())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_for_logical_volumes() {
-        let of = |group: &str, name: &str| Ok(Logical { group: group.into(), name: name.into() });
-        assert_eq!(("vg/lv".parse(), "/dev/vg/lv".parse()), (of("vg", "lv"), of("vg", "lv")));
-        assert_eq!("/dev/mapper/vg-lv".parse(), of("vg", "lv"));
-        assert_eq!("/dev/mapper/my--vg-a--b--c".parse(), of("my-vg", "a-b-c"));
-        assert_eq!("/dev/mapper/vg-lv--real".parse(), of("vg", "lv-real"));
-        for bad in [
-            "",
-            "vg",
-            "/lv",
-            "vg/",
-            "/dev/vg",
-            "/dev/mapper/vglv",
-            "/dev/mapper/vg--lv",
-            "/dev/mapper/-lv",
-            "/dev/mapper/vg-lv-real",
-        ] {
-            assert!(bad.parse::<Logical>().is_err(), "{bad:?}");
-        }
-    }
-
-    #[test]
-    fn words_for_partitions() {
-        assert_eq!("2".parse(), Ok(Wanted::Number(2)));
-        assert_eq!("LABEL=2".parse(), Ok(Wanted::Known(vec![Mark::Label], "2".into())));
-        assert_eq!("PARTLABEL=a b".parse(), Ok(Wanted::Known(vec![Mark::PartLabel], "a b".into())));
-        let any = MARKS.map(|(_, mark)| mark).to_vec();
-        assert_eq!("root".parse(), Ok(Wanted::Known(any, "root".into())));
-        assert!("".parse::<Wanted>().is_err() && "UUID=".parse::<Wanted>().is_err());
-    }
+/// A UUID as it is written.
+pub fn uuid(bytes: &[u8; 16]) -> String {
+    let all: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+    [&all[0..8], &all[8..12], &all[12..16], &all[16..20], &all[20..32]].join("-")
 }
