@@ -7,7 +7,7 @@ use nearside_fsrlib::{
     Ask, Element, GatherOptions, Measure, NearestOptions, Operation, ParseError, Pooling, Record, RowFormat,
     SelectOptions, Table as Numbers, Target,
 };
-use nearside_ndp::select::{Merge, Table};
+use nearside_ndp::select::{Merge, MergeError, Table};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -201,12 +201,11 @@ impl Streams {
     fn merge(&mut self, py: Python<'_>, mut merge: Merge) -> PyResult<()> {
         while let Some((bad, stream)) = self.batch(py)? {
             let table = self.read(py, &stream)?;
-            if let Err(what) = merge.fits(&table) {
-                self.does_not_fit(py, &what.to_string())?;
-                continue;
+            match merge.add(&table) {
+                Ok(()) => self.bad = self.bad.saturating_add(bad),
+                Err(MergeError::Unfit(what)) => self.does_not_fit(py, &what)?,
+                Err(error) => return Err(failure::of_table(py, &self.path, &error.to_string())),
             }
-            self.bad = self.bad.saturating_add(bad);
-            merge.add(&table).map_err(|error| failure::of_table(py, &self.path, &error.to_string()))?;
         }
         let streams = merge.streams(self.left);
         let streams = streams.map_err(|error| failure::of_table(py, &self.path, &error.to_string()))?;
