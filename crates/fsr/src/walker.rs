@@ -41,6 +41,8 @@ struct Frame {
     order: Order,
     /// Of what the names were read.
     listing: Listing,
+    /// Those that follow cannot be read: it is left when the walk goes on.
+    cut: bool,
 }
 
 /// In which order a directory's names are visited.
@@ -143,8 +145,12 @@ impl Walker {
     }
 
     /// For a cursor: the path; or, where that is a directory's which was visited and could not be gone down
-    /// into, a place behind it and before all that is in it.
+    /// into, a place behind it and before all that is in it; or, of one that cannot be read to its end, a
+    /// place right behind the last name that was read.
     pub(crate) fn stopped(&self) -> Vec<u8> {
+        if let Some(Frame { cut: true, last: Some((_, name)), .. }) = self.frames.last() {
+            return [&self.path[..], b"/", name, b"\0"].concat();
+        }
         match (self.shut, self.at_root()) {
             (false, _) => self.shown().to_vec(),
             // At the root one slash says nothing.
@@ -190,6 +196,9 @@ impl Walker {
     /// Goes on; `None` at the end.
     pub(crate) async fn next<M: Media>(&mut self, crawler: &Crawler<'_, M>) -> Option<Visit> {
         self.shut = false;
+        if self.frames.last().is_some_and(|frame| frame.cut) {
+            self.leave();
+        }
         if let Some(root) = self.root.take()
             && let Some(visit) = self.begin(root)
         {
@@ -220,7 +229,9 @@ impl Walker {
                     Ok(()) => continue,
                     Err(failure) if self.should_retry(&failure) => return Some(Visit::Again),
                     Err(failure) => {
-                        self.leave();
+                        if let Some(frame) = self.frames.last_mut() {
+                            frame.cut = true;
+                        }
                         return Some(Visit::Failed(failure));
                     }
                 }
@@ -385,6 +396,7 @@ impl Walker {
             more: true,
             last: None,
             order,
+            cut: false,
         });
         if let Err(failure) = self.fill(crawler).await {
             self.leave();

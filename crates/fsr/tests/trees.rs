@@ -457,3 +457,43 @@ fn a_directory_that_cannot_be_read_is_shown_once() {
         }
     }
 }
+
+/// A large directory that cannot be read from some block on is shown as far as it can be, and said once,
+/// wherever an answer ends.
+#[test]
+fn a_large_directory_is_shown_up_to_where_it_can_be_read() {
+    let test = "a_large_directory_is_shown_up_to_where_it_can_be_read";
+    let Some(folder) = needs::folder(test, &["mke2fs"]) else { return };
+    let long = format!("top/{}", "d".repeat(200));
+    fs::create_dir_all(folder.path().join(&long)).unwrap();
+    fs::write(folder.path().join("top/e"), "x").unwrap();
+    let names: Vec<String> = (0..5000).map(|nth| format!("a name like many {nth:04}")).collect();
+    names.iter().for_each(|name| drop(fs::File::create(folder.path().join(&long).join(name)).unwrap()));
+    let mut image = ext_image(folder.path(), 32, &["-t", "ext4", "-O", "metadata_csum"]);
+    let damaged = names[2500].as_bytes();
+    let places: Vec<usize> =
+        image.windows(damaged.len()).enumerate().filter(|(_, w)| *w == damaged).map(|(at, _)| at).collect();
+    places.iter().for_each(|at| image[*at] ^= 1);
+    let media = MemoryMedia::new(image);
+    let retriever = Retriever::new(Config::default());
+    for root in ["/", "/top"] {
+        for (operation, most) in [(Operation::Names, 20_000), (Operation::Stat, 120_000)] {
+            let request = request(tree(root), operation);
+            let (all, answer) = ask(&retriever, &media, &request);
+            assert_eq!(answer.failure, None);
+            let failed = all.iter().filter(|got| matches!(got, Got::Failed(..))).count();
+            assert!(failed == 1 && (100..4990).contains(&all.len()), "{failed} {}", all.len());
+            for limit in (most..most + 1000).step_by(40) {
+                let (parts, answer, _) = ask_in_parts(&retriever, &media, &request, limit);
+                assert_eq!(answer.failure, None, "{limit}");
+                assert!(
+                    parts == all,
+                    "{root} {:?} {limit}: {} {}",
+                    request.operation,
+                    parts.len(),
+                    all.len()
+                );
+            }
+        }
+    }
+}
