@@ -6,7 +6,7 @@ use nearside_near_data::{Counters, MAX_PATH, Operation, Record, Request, Target}
 
 use crate::model::{Outcome, Sink, entry, warnings};
 use crate::permission::Verdict;
-use crate::ways::Key;
+use crate::ways::{Key, Reached};
 use crate::{Caches, Retriever};
 
 impl Retriever {
@@ -41,7 +41,7 @@ impl Retriever {
         if !volume.tells(reached, who, &self.config) {
             return None;
         }
-        let inode = at_hand((&reached.found.inode, reached.readable), stat)?;
+        let inode = at_hand(reached, stat)?;
         let mut sink = sink();
         for (text, unstable) in warnings(volume.volume.info(), volume.standing.as_ref()) {
             // Where there is no room for it, the answer matters more.
@@ -60,12 +60,13 @@ impl Retriever {
     }
 }
 
-/// What there is to be answered about what a path leads to, which may be read or not: with `stat` its inode,
-/// else that it may be read. `None`: it takes more than that.
-pub(crate) fn at_hand((inode, readable): (&Inode, Verdict), stat: bool) -> Option<Option<&Inode>> {
+/// What there is to be answered about what a walk came to: with `stat` its inode, else that it may be read.
+/// `None`: it takes more than that.
+pub(crate) fn at_hand(reached: &Reached, stat: bool) -> Option<Option<&Inode>> {
+    let inode = &*reached.found.inode;
     match stat {
         // A link's target may have to be read.
         true => (inode.kind != FileKind::Symlink).then_some(Some(inode)),
-        false => (readable == Verdict::Yes).then_some(None),
+        false => (reached.readable == Verdict::Yes).then_some(None),
     }
 }

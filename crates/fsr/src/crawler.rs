@@ -24,14 +24,11 @@ use crate::monitor::{Deps, Monitor};
 use crate::permission::{AclState, EXECUTE, Owner, READ, Verdict, may};
 use crate::trace::TracePart;
 use crate::view::{Tally, Upto, View, bump};
-use crate::ways::{AtEnd, Key, Passed, Place, Reached, SHORTEST, Warm};
+use crate::ways::{Key, Place, Reached, SHORTEST};
 use crate::{Caches, Config, Retriever};
 
 /// How often something is read again because it changed while it was read.
 const TRIES: u32 = 16;
-/// Names by which a path of a list differs at most from the one walked before, to be walked from there: a
-/// look for each costs about what one look for a whole path does.
-const NEAR: usize = 2;
 
 /// An open volume, at one state.
 #[derive(Debug)]
@@ -189,11 +186,24 @@ struct Walk<'p> {
     follow: bool,
     /// The bytes before the last slash.
     dirname: usize,
-    /// Where it stood behind the directories that it passed, as far as they are still above it.
-    marks: Vec<Passed>,
+    /// Where the walk stood behind them.
+    passed: Option<Passed>,
     /// Where the node of `current` may be in its cache.
     hint: Option<u32>,
 }
+
+/// What a walk leaves for the next one of a list of paths.
+#[derive(Default)]
+pub(crate) struct Warm<'p> {
+    above: Vec<Ino>,
+    /// The bytes before its last slash, and where it stood behind them, at so many changes.
+    last: Option<(&'p [u8], Passed, u64)>,
+    /// Bytes of paths that were walked, at most, since this was last 0.
+    pub walked: usize,
+}
+
+/// Where a walk stood: how many directories were above, which it was, what was known.
+type Passed = (usize, Ino, u64);
 
 fn node_key(seed: u64, volume: u32, ino: Ino) -> u64 {
     hash(seed, u64::from(volume) << 32 | u64::from(ino.0), &[])
@@ -322,8 +332,8 @@ impl Walk<'_> {
             self.above.push(dir);
             self.current = child;
             self.at = name.end;
-            if must_be_directory && self.links == 0 {
-                self.mark(*hits);
+            if self.at == self.dirname && self.links == 0 {
+                self.passed = Some((self.above.len(), child, *hits));
             }
         }
     }
@@ -334,44 +344,10 @@ impl Walk<'_> {
         (self.current, self.at, *hits) = (place.dir, self.dirname, place.hits);
     }
 
-    /// As it would have marked that way: each directory on it is by one name below the one before, or where
-    /// it stands now is all that is known.
-    fn mark_way(&mut self, hits: u64) {
-        let path = &self.path[..self.dirname];
-        let mut at = 0;
-        for name in path.split(|b| *b == b'/') {
-            let end = at + name.len();
-            at = end + 1;
-            if !matches!(name, b"" | b"." | b"..") {
-                let above = self.marks.len() + 1;
-                let dir = self.above.get(above).copied().unwrap_or(self.current);
-                self.marks.push(Passed { at: end, above, dir, node: None, hits: 2 * above as u64 });
-            }
-        }
-        if self.marks.len() != self.above.len() || hits != 2 * self.above.len() as u64 {
-            self.marks.clear();
-            self.mark(hits);
-        }
-    }
-
-    /// Begins where another stood in the last of the marks.
-    fn go_on(&mut self, hits: &mut u64) {
-        if let Some(Passed { at, above, dir, node, hits: known }) = self.marks.last().copied() {
-            self.above.truncate(above);
-            (self.current, self.at, self.hint, *hits) = (dir, at, node, known);
-        }
-    }
-
-    fn mark(&mut self, hits: u64) {
-        let (at, above, dir, node) = (self.at, self.above.len(), self.current, self.hint);
-        self.marks.push(Passed { at, above, dir, node, hits });
-    }
-
     /// Where it stood behind the last slash; unless it went on from elsewhere.
     fn place(&self) -> Option<Place> {
-        let last = self.marks.last().filter(|mark| mark.at == self.dirname && self.links == 0)?;
-        let above = self.above.get(..last.above).filter(|above| above.len() >= SHORTEST)?;
-        Some(Place { above: above.to_vec(), dir: last.dir, hits: last.hits })
+        let (above, dir, hits) = self.passed.filter(|(above, ..)| self.links == 0 && *above >= SHORTEST)?;
+        Some(Place { above: self.above.get(..above)?.to_vec(), dir, hits })
     }
 
     /// `.` and `..`, which stand at `name` of the path.
@@ -381,10 +357,6 @@ impl Walk<'_> {
             && let Some(parent) = self.above.pop()
         {
             self.current = parent;
-            // What is above changes from here on.
-            while self.marks.last().is_some_and(|mark| mark.above > self.above.len()) {
-                self.marks.pop();
-            }
         }
     }
 
@@ -404,7 +376,6 @@ impl Walk<'_> {
         let mut path = target.ok_or(Failure::NotFound)?.to_vec();
         if path.starts_with(b"/") {
             self.above.clear();
-            self.marks.clear();
             self.current = crawler.volume.volume.root();
         }
         path.extend_from_slice(&self.path[end..]);
@@ -461,16 +432,16 @@ impl<M: Media> Crawler<'_, M> {
     }
 
     /// A walk from the root on.
-    fn walk<'p>(&self, path: &'p [u8], follow: bool) -> Walk<'p> {
+    fn walk<'p>(&self, path: &'p [u8], follow: bool, above: Vec<Ino>) -> Walk<'p> {
         Walk {
             path: Cow::Borrowed(path),
             at: 0,
-            above: Vec::new(),
+            above,
             current: self.volume.volume.root(),
             links: 0,
             follow,
             dirname: path.iter().rposition(|b| *b == b'/').unwrap_or(0),
-            marks: Vec::new(),
+            passed: None,
             hint: None,
         }
     }
@@ -490,7 +461,7 @@ impl<M: Media> Crawler<'_, M> {
         if !self.volume.volume.tells_directories() {
             self.may_have_content()?;
         }
-        let mut walk = self.walk(path, follow);
+        let mut walk = self.walk(path, follow, Vec::new());
         let whole = self.key(path, follow);
         let mut hits = 0;
         let mut misses = 0u32;
@@ -559,9 +530,6 @@ impl<M: Media> Crawler<'_, M> {
     /// What [`Crawler::locate`] would find of an absolute path, where the caches know the way to it at so
     /// many changes, and with `read` whether it may be read; `None` where more than that must be done, or is
     /// to be said.
-    ///
-    /// Of a list's paths one that lies near the one before is walked from where they part, as long as
-    /// nothing changes; others are found whole.
     pub(crate) fn known<'c, 'p>(
         &self,
         caches: &'c mut Caches,
@@ -570,7 +538,7 @@ impl<M: Media> Crawler<'_, M> {
         changes: u64,
         warm: &mut Warm<'p>,
         hits: &mut u64,
-    ) -> Option<AtEnd<'c>> {
+    ) -> Option<&'c Reached> {
         if path.len() > MAX_PATH || path.first() != Some(&b'/') {
             return None;
         }
@@ -578,68 +546,57 @@ impl<M: Media> Crawler<'_, M> {
             return None;
         }
         warm.walked += path.len();
-        warm.keep_of(self.volume.id, changes);
-        let shared = warm.shared(path);
-        let rest = warm.marks.get(..shared).and_then(<[_]>::last).map_or(path, |mark| &path[mark.at..]);
-        let mut walk = self.walk(path, follow);
-        let directory = std::mem::replace(&mut warm.directory, &path[..walk.dirname]);
-        let is_near = directory == warm.directory || rest.iter().filter(|b| **b == b'/').count() <= NEAR;
-        if !is_near && let Some(slot) = self.reached_slot(caches, self.key(path, follow), read, changes) {
-            let Reached { found, readable, hits: known, .. } = caches.files.to(slot)?;
-            *hits += known;
-            return Some(AtEnd { inode: &found.inode, readable: *readable });
+        let whole = self.key(path, follow);
+        if let Some(slot) = self.reached_slot(caches, whole, read, changes) {
+            let reached = caches.files.to(slot)?;
+            *hits += reached.hits;
+            return Some(reached);
         }
         let now = (self.retriever.seed, changes);
-        (walk.above, walk.marks) = (std::mem::take(&mut warm.above), std::mem::take(&mut warm.marks));
-        walk.marks.truncate(shared);
-        let known = self.walk_known(caches, &mut walk, path, is_near, now, &mut warm.walked);
-        (warm.above, warm.marks) = (std::mem::take(&mut walk.above), std::mem::take(&mut walk.marks));
-        warm.walk = Some((path, self.volume.id, changes));
+        let mut walk = self.walk(path, follow, std::mem::take(&mut warm.above));
+        let known = self.walk_known(caches, &mut walk, path, now, warm);
+        warm.above = std::mem::take(&mut walk.above);
         let (ino, known) = known?;
         *hits += known;
-        if is_near {
-            let node = self.node(caches, ino, walk.hint, now)?;
-            let readable = if read { may(self.who, node.owner, &node.acl, READ) } else { Verdict::AskAcl };
-            return Some(AtEnd { inode: &node.inode, readable });
-        }
-        let reached = self.keep_reached(caches, self.key(path, follow), &walk, (ino, known), now)?;
-        Some(AtEnd { inode: &reached.found.inode, readable: reached.readable })
+        self.keep_reached(caches, whole, &walk, (ino, known), now)
     }
 
-    /// Walks as far as the caches know the way, from the last of its marks on. Its end, and what they knew
-    /// of it.
-    fn walk_known(
+    /// Walks as far as the caches know the way. Its end, and what they knew of it.
+    fn walk_known<'p>(
         &self,
         caches: &mut Caches,
-        walk: &mut Walk<'_>,
-        path: &[u8],
-        is_near: bool,
+        walk: &mut Walk<'p>,
+        path: &'p [u8],
         now: (u64, u64),
-        walked: &mut usize,
+        warm: &mut Warm<'p>,
     ) -> Option<(Ino, u64)> {
+        let directory = &path[..walk.dirname];
         let mut known = 0;
-        let mut keeps = false;
-        if !is_near || walk.marks.is_empty() {
-            walk.marks.clear();
-            walk.above.clear();
-            let directory = self.key(&path[..walk.dirname], false);
-            match caches.directories.known(directory, now.1) {
-                Some((_, place)) => {
-                    walk.skip(place, &mut known);
-                    walk.mark_way(known);
-                }
-                None => keeps = true,
+        let last = warm.last.take().filter(|(path, _, then)| *path == directory && *then == now.1);
+        match last {
+            Some((_, passed @ (above, dir, hits), _)) if walk.above.len() >= above => {
+                walk.above.truncate(above);
+                (walk.current, walk.at, walk.passed, known) = (dir, directory.len(), Some(passed), hits);
             }
-        } else {
-            walk.go_on(&mut known);
+            _ => {
+                walk.above.clear();
+                if let Some((_, place)) = caches.directories.known(self.key(directory, false), now.1) {
+                    walk.skip(place, &mut known);
+                    walk.passed = Some((walk.above.len(), walk.current, known));
+                }
+            }
         }
+        let passed = walk.passed.is_some();
         let begun = walk.at;
         let step = walk.advance(caches, self, now, &mut known);
         // A link's target may be as long as a path.
-        *walked += path.len() - begun + walk.links as usize * MAX_PATH;
-        if keeps && let Some(place) = walk.place() {
-            caches.directories.keep(self.key(&path[..walk.dirname], false), place, now.1);
+        warm.walked += path.len() - begun + walk.links as usize * MAX_PATH;
+        if !passed && let Some(place) = walk.place() {
+            caches.directories.keep(self.key(directory, false), place, now.1);
         }
+        // A name that led up has taken from what stands above.
+        let kept = walk.passed.filter(|(above, ..)| walk.links == 0 && walk.above.len() > *above);
+        warm.last = kept.map(|passed| (directory, passed, now.1));
         match step {
             Ok(Step::Done(ino)) => Some((ino, known)),
             _ => None,

@@ -83,60 +83,6 @@ impl<'a> Key<'a> {
     }
 }
 
-/// What a walk leaves for the next one of a list of paths.
-#[derive(Default)]
-pub(crate) struct Warm<'p> {
-    pub above: Vec<Ino>,
-    pub marks: Vec<Passed>,
-    /// The path of these, the volume that it was walked in, and the monitor's count of changes then.
-    pub walk: Option<(&'p [u8], u32, u64)>,
-    /// What stands before the last slash of the path that was asked about last.
-    pub directory: &'p [u8],
-    /// Bytes of paths that were walked, at most, since this was last 0.
-    pub walked: usize,
-}
-
-/// Where a walk stood in a directory that a slash is behind, no link on the way.
-#[derive(Clone, Copy)]
-pub(crate) struct Passed {
-    /// The bytes before that slash.
-    pub at: usize,
-    /// How many directories were above.
-    pub above: usize,
-    pub dir: Ino,
-    /// Where its node may be in its cache.
-    pub node: Option<u32>,
-    /// What the caches knew of the way.
-    pub hits: u64,
-}
-
-/// What is known of where a path leads.
-pub(crate) struct AtEnd<'c> {
-    pub inode: &'c Inode,
-    /// Whether the user may read it; its access control list may not be known yet.
-    pub readable: Verdict,
-}
-
-impl<'p> Warm<'p> {
-    /// Forgets the walk if it was in another volume, or something has changed since.
-    pub(crate) fn keep_of(&mut self, volume: u32, changes: u64) {
-        if self.walk.is_some_and(|(_, of, then)| (of, then) != (volume, changes)) {
-            self.walk = None;
-            self.marks.clear();
-        }
-    }
-
-    /// How many of the marks are on the way to a path: those before a slash up to which it is the same.
-    pub(crate) fn shared(&self, path: &[u8]) -> usize {
-        let Some((walked, ..)) = self.walk else { return 0 };
-        let is_shared = |mark: &Passed| path.get(..=mark.at).is_some_and(|p| walked.starts_with(p));
-        match self.marks.last() {
-            Some(last) if is_shared(last) => self.marks.len(),
-            _ => self.marks.partition_point(is_shared),
-        }
-    }
-}
-
 /// Bytes that belong to what an entry leads to, beside itself.
 pub(crate) trait Weight {
     fn bytes(&self) -> usize;

@@ -5,11 +5,11 @@ use nearside_near_data::{Cursor, Failure, MAX_PATH, Operation, Paths, Record};
 
 use super::{Came, Continuation, Out, Run, Work, too_small};
 use crate::at_once::at_hand;
+use crate::crawler::Warm;
 use crate::media::Media;
 use crate::model::{Full, Sink, entry};
 use crate::operation::Ended;
 use crate::trace::TracePart;
-use crate::ways::Warm;
 
 /// Paths that are answered under one lock: a few microseconds' work.
 const TOGETHER: usize = 16;
@@ -105,7 +105,7 @@ impl<M: Media> Run<'_, M> {
                     true => crawler.known(&mut caches, path, how, since, warm, &mut hits),
                     false => None,
                 };
-                let Some(answer) = known.and_then(|end| at_hand((end.inode, end.readable), stat)) else {
+                let Some(answer) = known.and_then(|reached| at_hand(reached, stat)) else {
                     next = Next::Unknown(nth, path);
                     break;
                 };
