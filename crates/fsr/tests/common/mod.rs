@@ -180,7 +180,7 @@ pub fn ask_in_parts<M: Media>(
         let Some(more) = answer.more.take() else { return (all, answer, commands) };
         assert_ne!(request.resume.as_ref(), Some(&more), "no progress");
         request.resume = Some(more);
-        assert!(commands < 1_000_000);
+        assert!(commands < 1_000_000 && all.len() < 2_000_000, "no end");
     }
     unreachable!()
 }
