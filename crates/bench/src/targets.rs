@@ -343,8 +343,8 @@ mod tests {
         text + &format!("\nFrom {} ({}, {} cores).\n", paths.join(", "), e.cpu, e.cores)
     }
 
-    /// The README's tables of the figures with targets: the first screen's, and then all of the machine of the
-    /// newest whole record, and of the machine with the most cores beyond that one's.
+    /// The README's tables of the figures with targets: the first screen's, and then all of the machine of
+    /// the newest whole record, and of the machine with the most cores beyond that one's.
     fn tables() -> [String; 2] {
         let records = newest();
         let machine = |path: &Path| path.parent().unwrap().to_owned();

@@ -21,7 +21,7 @@ const TOGETHER: usize = 8192;
 /// Why groups cannot be put together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MergeError {
-    /// A file's columns are others than those of the files before, or of other types; nothing of it was taken.
+    /// A file's columns are others than those of the files before, or of other types; none of it was taken.
     #[error("{0}")]
     Unfit(String),
     /// No answer can be had: too many groups, or a sum that overflows.
