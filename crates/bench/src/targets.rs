@@ -314,19 +314,18 @@ mod tests {
     }
 
     /// The figures with targets of some records of one machine, those that are `shown`: each of the newest
-    /// record that has it.
+    /// record that has it, of one day's of the whole one.
     fn rows(records: &[(PathBuf, String, Record)], shown: impl Fn(&str) -> bool) -> String {
         let mut text =
             "| figure / peer | value | ratio | must reach |\n| --- | --- | --- | --- |\n".to_owned();
         let mut from = std::collections::BTreeSet::new();
         for target in TARGETS.iter().filter(|target| shown(target.figure)) {
-            let having = records.iter().filter_map(|(path, _, record)| {
+            let having = records.iter().filter_map(|(path, name, record)| {
                 let (_, figure, met) = judged(record).find(|(one, ..)| one.figure == target.figure)?;
-                Some((path, figure, met))
+                let date = path.file_name()?.to_str()?.get(..10)?;
+                Some(((date, name == "bench"), path, figure, met))
             });
-            let Some((path, figure, met)) = having.max_by_key(|(path, ..)| path.file_name()) else {
-                continue;
-            };
+            let Some((_, path, figure, met)) = having.max_by_key(|(age, ..)| *age) else { continue };
             from.insert(path);
             let peer = figure.beside.as_deref().filter(|peer| !figure.name.ends_with(peer));
             let name = figure.name.replace(", whole process:", ":");
