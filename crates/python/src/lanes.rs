@@ -3,7 +3,7 @@
 //! A session stays on the thread that opened it; Python's threads come and go. So a thread of Python's takes
 //! a lane, hands it a command and waits, without the interpreter, looking now and then whether a signal has
 //! come: then the command is given up, and the lane is there for the next. As many lanes are opened as are
-//! wanted at once, up to [`MOST`]; where no more can be had, those that are there are waited for.
+//! wanted at once, up to `MOST`; where no more can be had, those that are there are waited for.
 
 use std::collections::HashSet;
 use std::ffi::CString;

@@ -1,8 +1,8 @@
 //! What `import nearside` stands on: sessions with a drive, on threads of their own, and their answers as
 //! Python's objects. What a Python program calls is written in Python, in `python/nearside`.
 //!
-//! How a question passes: a method of [`drive::Drive`] makes a request -> [`answer::Answer`] asks for it one
-//! command at a time, whenever it has no more records -> [`lanes::Lanes`] hands the command to a thread that
+//! How a question passes: a method of `drive::Drive` makes a request -> `answer::Answer` asks for it one
+//! command at a time, whenever it has no more records -> `lanes::Lanes` hands the command to a thread that
 //! has a session, and waits without the interpreter, looking for signals -> the reply's records become
 //! Python's objects as they are asked for.
 //!
