@@ -52,6 +52,7 @@ impl fmt::Display for Bound {
         match self {
             Bound::AtMost(most) => write!(f, "at most {most:.2}"),
             Bound::AtLeast(least) => write!(f, "at least {least:.2}"),
+            Bound::Within(most) if *most >= 1e6 => write!(f, "at most {:.2} s", most / 1e6),
             Bound::Within(most) => write!(f, "at most {most:.2} us"),
         }
     }

@@ -202,7 +202,7 @@ impl Answer {
                         Err(MergeError::Unfit(what)) => Some(what),
                         added => added.map(|()| None).map_err(|error| of(error.to_string()))?,
                     },
-                    None => self.writer.fits(&table).err().map(ToOwned::to_owned),
+                    None => self.writer.fits(&table).err(),
                 };
                 if let Some(what) = unfit {
                     if !std::mem::replace(&mut self.unfit, true) {

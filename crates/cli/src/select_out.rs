@@ -51,13 +51,13 @@ impl Writer {
     }
 
     /// Whether a batch has the columns of those before, and as a stream of Arrow's their types.
-    pub fn fits(&self, table: &Table<'_>) -> Result<(), &'static str> {
+    pub fn fits(&self, table: &Table<'_>) -> Result<(), String> {
         let Some(known) = self.names.as_ref().filter(|_| table.rows() > 0) else { return Ok(()) };
-        if !known.iter().map(String::as_str).eq(table.columns().iter().map(|(name, _)| *name)) {
-            return Err("its columns are others than those of the files before");
-        }
+        table.has_columns(known.iter().map(String::as_str)).map_err(|error| error.to_string())?;
         if self.form == Form::Arrow && self.schema != table.parts().0 {
-            return Err("its columns have other types than those of the files before (--schema says which)");
+            return Err(
+                "its columns have other types than those of the files before (--schema says which)".into()
+            );
         }
         Ok(())
     }

@@ -46,7 +46,7 @@ pub use nearside_near_data::{
 };
 pub use nearside_spec::log::NearDataLog;
 pub use queue::{Encoding, QueueTransport, VfioUserTransport};
-pub use session::{Ask, Records, Route, Seen, Session, Summary};
+pub use session::{Ask, Records, Route, Seen, Session, Summary, on_from};
 pub use socket::SocketTransport;
 pub use tcp::TcpTransport;
 pub use transport::{Completion, Replies, Requests, Totals, Transport};

@@ -570,11 +570,10 @@ impl<T: Transport> Records<'_, T> {
 }
 
 /// Where an answer goes on behind a reply, which had records or not; `None`: that was all.
-pub(crate) fn on_from(
-    any: bool,
-    failure: Option<Failure>,
-    more: Option<Cursor>,
-) -> Result<Option<Cursor>, Error> {
+///
+/// # Errors
+/// What the drive refused; a place to go on at, and nothing else.
+pub fn on_from(any: bool, failure: Option<Failure>, more: Option<Cursor>) -> Result<Option<Cursor>, Error> {
     match (failure, more) {
         // An answer goes on because what there was found no room:
         // a drive that sends a cursor and nothing else would be asked for ever.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use nearside_fsrlib::{Ask, Error, Failure, Record, Request};
+use nearside_fsrlib::{Ask, Error, Failure, Record, Request, on_from};
 use pyo3::prelude::*;
 
 use crate::failure;
@@ -66,18 +66,15 @@ impl Answer {
         let reply = self.lanes.call(py, &self.path, request.clone())?;
         let any = !reply.records.is_empty();
         self.ready = reply.records.into();
-        match (reply.failure, reply.more) {
-            // It would be asked for ever.
-            (_, Some(more)) if !any => {
-                let reason = format!("the drive makes no progress at byte {}", more.offset);
-                return Err(failure::of_error(py, &self.path, &Error::Form { what: "reply", reason }));
-            }
-            (Some(failure), _) => self.failure = Some(failure),
-            (None, Some(more)) => {
+        match on_from(any, reply.failure, reply.more) {
+            Ok(Some(more)) => {
                 request.resume = Some(more);
                 self.request = Some(request);
             }
-            (None, None) => {}
+            Ok(None) => {}
+            // What came before the refusal is handed on first.
+            Err(Error::Refused(failure)) => self.failure = Some(failure),
+            Err(error) => return Err(failure::of_error(py, &self.path, &error)),
         }
         Ok(())
     }

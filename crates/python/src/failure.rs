@@ -8,9 +8,15 @@ use std::os::unix::ffi::OsStrExt;
 use nearside_fsrlib::{Error, Failure, describe, errno};
 use pyo3::prelude::*;
 
+/// Numbers of Linux's, which Python has in its module `errno`.
+const ENOENT: i32 = 2;
 const EIO: i32 = 5;
+const EACCES: i32 = 13;
+const EISDIR: i32 = 21;
+const EINVAL: i32 = 22;
+const EBADMSG: i32 = 74;
 
-/// Whether the host's word and the drive's would be the same for every path.
+/// By its name, what a failure is in `nearside/errors.py`.
 fn class(failure: &Failure) -> &'static str {
     match failure {
         Failure::NotFound => "NotFoundError",
@@ -65,10 +71,10 @@ pub(crate) fn of_error(py: Python<'_>, path: &[u8], error: &Error) -> PyErr {
 /// A drive that is not opened, or is not there any more.
 pub(crate) fn of_drive(py: Python<'_>, kind: io::ErrorKind, text: &str) -> PyErr {
     let (name, errno) = match kind {
-        io::ErrorKind::NotFound => ("NotFoundError", 2),
-        io::ErrorKind::PermissionDenied => ("DeniedError", 13),
-        io::ErrorKind::IsADirectory => ("IsDirectoryError", 21),
-        io::ErrorKind::InvalidInput => ("RequestError", 22),
+        io::ErrorKind::NotFound => ("NotFoundError", ENOENT),
+        io::ErrorKind::PermissionDenied => ("DeniedError", EACCES),
+        io::ErrorKind::IsADirectory => ("IsDirectoryError", EISDIR),
+        io::ErrorKind::InvalidInput => ("RequestError", EINVAL),
         _ => ("Error", EIO),
     };
     raised(py, name, errno, text, None)
@@ -76,10 +82,10 @@ pub(crate) fn of_drive(py: Python<'_>, kind: io::ErrorKind, text: &str) -> PyErr
 
 /// A word that is none.
 pub(crate) fn of_word(py: Python<'_>, text: &str) -> PyErr {
-    raised(py, "RequestError", 22, text, None)
+    raised(py, "RequestError", EINVAL, text, None)
 }
 
 /// A table that does not fit the others.
 pub(crate) fn of_table(py: Python<'_>, path: &[u8], text: &str) -> PyErr {
-    raised(py, "TableError", 74, text, Some(path))
+    raised(py, "TableError", EBADMSG, text, Some(path))
 }

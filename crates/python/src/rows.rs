@@ -234,12 +234,11 @@ impl Streams {
                 return Ok(self.empty.take().map(|stream| PyBytes::new(py, &stream)));
             };
             let table = self.read(py, &stream)?;
-            let names = || table.columns().iter().map(|(name, _)| *name);
             if table.rows() > 0
                 && let Some(known) = &self.names
-                && !known.iter().map(String::as_str).eq(names())
+                && let Err(what) = table.has_columns(known.iter().map(String::as_str))
             {
-                self.does_not_fit(py, "its columns are others than those of the files before")?;
+                self.does_not_fit(py, &what.to_string())?;
                 continue;
             }
             self.bad = self.bad.saturating_add(bad);
@@ -250,7 +249,7 @@ impl Streams {
                 continue;
             }
             if self.names.is_none() {
-                self.names = Some(names().map(str::to_owned).collect());
+                self.names = Some(table.columns().iter().map(|(name, _)| (*name).to_owned()).collect());
                 self.empty = None;
             }
             let rows = self.left.min(table.rows() as u64);

@@ -18,6 +18,7 @@ import textwrap
 import threading
 import time
 
+import fsspec
 import pytest
 
 import nearside
@@ -228,6 +229,9 @@ def test_a_damaged_directory_is_that(image, tmp_path):
         error = refused(nearside.DamagedError, errno.EUCLEAN, "/var/log/old", drive.ls, "/var/log/old")
         assert "orrupt" in str(error)
         assert drive.read("/etc/hostname") == b"nearside\n"
+        # By fsspec too it is no smaller tree; what its user may not read is passed over there.
+        with pytest.raises(nearside.DamagedError):
+            fsspec.filesystem("nearside", drive=drive).find("/var")
 
 
 def test_what_a_user_should_know_is_a_warning(image, tmp_path):

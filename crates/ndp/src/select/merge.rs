@@ -85,11 +85,7 @@ impl Merge {
         if self.columns.is_empty() {
             return Ok(theirs.iter().enumerate().map(|(nth, (_, kind))| (*kind, says(nth))).collect());
         }
-        if self.columns.len() != theirs.len() || self.columns.iter().zip(theirs).any(|(a, b)| a.0 != b.0) {
-            return Err(MergeError::Unfit(
-                "its columns are others than those of the files before".to_owned(),
-            ));
-        }
+        table.has_columns(self.columns.iter().map(|(name, _)| name.as_str()))?;
         let ours = self.columns.iter().zip(&self.known);
         let both = ours.zip(theirs).enumerate().map(|(nth, ((ours, known), theirs))| {
             use ColumnType::{Float64, Int64};

@@ -3,6 +3,7 @@
 use nearside_near_data::{ColumnType, MAX_FIELDS};
 
 use super::arrow::{Column, MAX_ROWS};
+use super::merge::MergeError;
 use super::value::{Cell, DAY_US, day_of};
 
 /// A value of a [`Table`].
@@ -266,6 +267,19 @@ impl<'b> Table<'b> {
         super::arrow::schema(std::iter::empty::<(&str, ColumnType)>(), &mut out);
         super::arrow::batch(&[], 0, &mut out);
         out
+    }
+
+    /// Whether its columns are those of files before, by their names.
+    ///
+    /// # Errors
+    /// That they are others.
+    pub fn has_columns<'n>(&self, known: impl Iterator<Item = &'n str>) -> Result<(), MergeError> {
+        match known.eq(self.columns.iter().map(|(name, _)| *name)) {
+            true => Ok(()),
+            false => {
+                Err(MergeError::Unfit("its columns are others than those of the files before".to_owned()))
+            }
+        }
     }
 
     /// The stream's messages, of the schema and of the batch: a stream of many batches is a schema, and then

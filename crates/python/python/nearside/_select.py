@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import typing
 
 from .errors import TableError
@@ -69,7 +70,7 @@ def _schema(batches: list[pyarrow.RecordBatch]) -> pyarrow.Schema:
                 kind = pyarrow.float64()
             else:
                 what = f"{first.name} is {theirs}, and {kind} in the files before (schema= says which)"
-                raise TableError(74, what)
+                raise TableError(errno.EBADMSG, what)
         fields.append(first.with_type(first.type if kind is None else kind))
     return pyarrow.schema(fields)
 

@@ -89,7 +89,7 @@ class NearsideFileSystem(fsspec.AbstractFileSystem):
             return super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **options)
         found = {}
         try:
-            for entry in self.drive.find(path, max_depth=maxdepth, onerror=lambda _: None):
+            for entry in self.drive.find(path, max_depth=maxdepth, onerror=_pass_over):
                 info = self._info(entry)
                 if withdirs or info["type"] != "directory":
                     found[info["name"]] = info
@@ -149,6 +149,12 @@ class NearsideFileSystem(fsspec.AbstractFileSystem):
             mtime=entry.mtime_ns / 1e9,
         )
         return info
+
+
+def _pass_over(error: Exception) -> None:
+    """As fsspec does with directories that the user may not read; a drive that fails is no smaller tree."""
+    if not isinstance(error, (PermissionError, FileNotFoundError)):
+        raise error
 
 
 class NearsideFile(AbstractBufferedFile):
