@@ -13,7 +13,8 @@ use crate::in_use::InUse;
 use crate::out::Out;
 use crate::serve::changes::Change;
 use crate::serve::control::{Now, Request};
-use crate::serve::plan::{Bandwidth, HostPlan, Level, NamespacePlan, SubsystemPlan, Word};
+use crate::serve::plan::{Bandwidth, HostPlan, Level, NamespacePlan, SubsystemPlan, Word, ana_group};
+use crate::serve::ports::AnaName;
 use crate::serve::save;
 use crate::server::WhichServer;
 
@@ -28,6 +29,7 @@ Examples:
   nearside control listener add 127.0.0.1:0                      # prints the address
   nearside control limit namespace 1 --iops 5000 --bandwidth 200MiB --subsystem nqn.2026-11.example:more
   nearside control limit host nqn.2026-11.example:web --near-data-cpu 50
+  nearside control ana 127.0.0.1:4421 inaccessible               # hosts go to another path
   nearside control log-level info
   nearside control show                                          # what is served now, as a file
   nearside control save --to now.toml                            # without --to: into the file it was started with
@@ -96,6 +98,17 @@ enum What {
     /// What a namespace or a host may have in a second; what is not said is unlimited
     #[command(subcommand)]
     Limit(OfLimit),
+    /// By an address, in what state hosts find namespaces (Asymmetric Namespace Access): hosts that have several paths
+    /// use another, and are told at once
+    Ana {
+        /// One of those at which hosts are awaited
+        address: String,
+        /// optimized, non-optimized, inaccessible, persistent-loss or change
+        state: AnaName,
+        /// Those of some ANA groups, as 1,2; without it, all
+        #[arg(long, value_name = "N", value_delimiter = ',')]
+        group: Vec<u32>,
+    },
     /// How much the server says on standard error
     LogLevel {
         /// error, warn, info, debug, trace or off
@@ -237,6 +250,9 @@ enum OfNamespace {
         /// As for serve
         #[arg(long, value_name = "FILE")]
         log_writes: Option<PathBuf>,
+        /// Its ANA group (`nearside control ana`)
+        #[arg(long, value_name = "N", default_value_t = ana_group())]
+        ana_group: u32,
     },
     /// Puts a mark into the write log of one, for `nearside writes --at-mark`
     Mark {
@@ -327,7 +343,16 @@ fn host(to: &To, what: OfHost) -> Outcome {
 fn namespace_of(to: &To, what: OfNamespace) -> Outcome {
     let subsystem = to.subsystem.clone();
     match what {
-        OfNamespace::Add { nsid, store, block_size, read_only, in_use, allow_unrecovered, log_writes } => {
+        OfNamespace::Add {
+            nsid,
+            store,
+            block_size,
+            read_only,
+            in_use,
+            allow_unrecovered,
+            log_writes,
+            ana_group,
+        } => {
             // The server may have been started elsewhere.
             let store = AnyStore::word_from(&std::env::current_dir()?, &store);
             let namespace = NamespacePlan {
@@ -340,6 +365,7 @@ fn namespace_of(to: &To, what: OfNamespace) -> Outcome {
                 allow_unrecovered,
                 log_writes: absolute(log_writes)?,
                 reservations: None,
+                ana_group,
                 iops: None,
                 bandwidth: None,
                 near_data_cpu: None,
@@ -411,6 +437,10 @@ pub fn run(args: ControlArgs) -> Outcome {
         What::Listener(OfListener::Remove { address }) => to.change(Change::RemoveListener { address }),
         What::Namespace(what) => namespace_of(&to, what),
         What::Limit(of) => limit(&to, of),
+        What::Ana { address, state, group } => {
+            let groups = (!group.is_empty()).then(|| group.into_iter().collect());
+            to.change(Change::SetAna { subsystem: to.subsystem.clone(), listen: address, state, groups })
+        }
         What::LogLevel { level } => to.change(Change::LogLevel { level }),
         What::Show => {
             let Now { file, plan } = now(to.server.ask(&Request::Running)?)?;

@@ -116,6 +116,10 @@ pub fn run(args: StatusArgs) -> Outcome {
                 out.line(b"")?;
             }
         }
+        for line in list(&subsystem["ports"]).into_iter().filter_map(port_line) {
+            out.text(&line)?;
+            out.line(b"")?;
+        }
     }
     for host in list(&status["hosts"]) {
         let (nqn, address) = (word(&host["host_nqn"]), word(&host["address"]));
@@ -142,6 +146,20 @@ pub fn run(args: StatusArgs) -> Outcome {
     }
     out.flush()?;
     Ok(0)
+}
+
+/// What is said of an address by which not all namespaces are optimized.
+fn port_line(port: serde_json::Value) -> Option<String> {
+    let all = port["ana_state"].as_str()?;
+    let groups = port["ana_groups"].as_object()?;
+    if all == "optimized" && groups.is_empty() {
+        return None;
+    }
+    let group = |(number, state): (&String, &serde_json::Value)| {
+        format!(", group {number} {}", state.as_str().unwrap_or(""))
+    };
+    let groups: String = groups.iter().map(group).collect();
+    Some(format!("  by {}: {all}{groups}", port["listen"].as_str()?))
 }
 
 /// What is said of a PCIe function.

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use nearside_clock::Nanos;
+use nearside_spec::Status;
 use nearside_store::{Data, Operation, Store, Submitted, Token};
 
 use crate::firmware::{Firmware, Seat, Worker};
@@ -26,6 +27,8 @@ pub(crate) struct Attached<S: Store, F: Firmware<S>> {
     pub(crate) gate: Option<Box<Gate>>,
     /// What the host may do, and under which reservation and by which name.
     pub(crate) standing: ((u64, u32), Standing),
+    /// What its commands are answered, where the host does not reach the namespace by its port.
+    pub(crate) barred: Option<Status>,
     /// The namespace has been removed: no new commands.
     pub(crate) removed: bool,
 }
@@ -60,6 +63,7 @@ impl<S: Store, F: Firmware<S>> Attached<S, F> {
             meter,
             gate: shared.gate(nsid),
             standing: Default::default(),
+            barred: shared.bars(nsid),
             removed: false,
         })
     }

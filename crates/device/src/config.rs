@@ -38,6 +38,8 @@ pub struct Config {
     pub cntlid: u16,
     /// Whether other controllers have the namespaces as well. Behind a fabric they always may.
     pub shared: bool,
+    /// The port by which its host came, where there is more than one way ([`crate::Subsystem::set_access`]).
+    pub port: Option<u16>,
     /// The namespaces that the controller is attached to: its host finds no other, and is told of no other
     /// (Base 2.0, 2.1.1). They need not exist yet. `None`: all of the subsystem.
     pub namespaces: Option<BTreeSet<u32>>,
@@ -118,6 +120,7 @@ impl Default for Config {
             host: Host::default(),
             cntlid: 1,
             shared: false,
+            port: None,
             namespaces: None,
             shadow_doorbells: false,
             fabric: None,
@@ -156,7 +159,8 @@ impl Config {
         self.namespaces.as_ref().is_none_or(|these| these.contains(&nsid))
     }
 
-    /// Whether other hosts may have the controller's namespaces as well, so that they can be reserved.
+    /// Whether other hosts may have the controller's namespaces as well, so that they can be reserved, and
+    /// whether there may be other ways to them.
     pub(crate) fn has_others(&self) -> bool {
         self.shared || self.fabric.as_ref().is_some_and(|fabric| !fabric.discovery)
     }

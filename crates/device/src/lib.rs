@@ -10,6 +10,7 @@
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod admin;
+mod ana;
 mod attached;
 mod bounce;
 mod config;
@@ -32,6 +33,7 @@ mod subsystem;
 pub mod throttle;
 pub mod traffic;
 
+pub use ana::{AnaState, MAX_ANA_GROUP, PortAccess};
 pub use config::{Config, Fabric, Host, Identity};
 pub use controller::Controller;
 pub use firmware::{Firmware, Observer};

@@ -37,6 +37,7 @@ pub struct Namespace<S: Store, O = ()> {
     pub(crate) resizing: Mutex<()>,
     uuid: [u8; 16],
     nguid: [u8; 16],
+    ana_group: u32,
     protected: bool,
     reservations: Reservations,
     stripes: Option<Stripes>,
@@ -70,6 +71,11 @@ struct OpenChannel<S: Store> {
 }
 
 impl<S: Store, O> Namespace<S, O> {
+    /// Its ANA group.
+    pub fn ana_group(&self) -> u32 {
+        self.ana_group
+    }
+
     /// A channel whose owner goes, with operations in flight.
     fn keep_orphans(&self, mut open: OpenChannel<S>) {
         open.order.abandons();
@@ -112,6 +118,7 @@ impl<S: Store, O: Observer> Namespace<S, O> {
             lba_shift,
             uuid,
             nguid: [0; 16],
+            ana_group: 1,
             protected: false,
             reservations: Reservations::default(),
             stripes: shared.then(Stripes::new),
@@ -161,6 +168,11 @@ impl<S: Store, O: Observer> Namespace<S, O> {
     /// The namespace with an NGUID (16 bytes). Without this it has none, which hosts see as zeros.
     pub fn with_nguid(self, nguid: [u8; 16]) -> Self {
         Namespace { nguid, ..self }
+    }
+
+    /// The same in another ANA group than the first; [`crate::MAX_ANA_GROUP`] is the largest.
+    pub fn in_ana_group(self, ana_group: u32) -> Self {
+        Namespace { ana_group, ..self }
     }
 
     /// The namespace, write-protected where `protected`, whatever its store allows.

@@ -80,6 +80,11 @@ impl<S: Store, F> ControllerShared<S, F> {
         (!of.is_empty()).then(|| Box::new(Gate::new(of)))
     }
 
+    /// What commands of a namespace are answered, where its host does not reach it by its port.
+    pub(crate) fn bars(&self, nsid: u32) -> Option<Status> {
+        self.subsystem.access(self.config.port, nsid).bars()
+    }
+
     /// Commands that its reactors have taken and not answered.
     pub(crate) fn in_flight(&self) -> u64 {
         self.counters.iter().map(|counters| counters.in_flight.load(Ordering::Relaxed)).sum()
@@ -224,6 +229,10 @@ pub(crate) enum Message {
     Published {
         log: u8,
         information: u8,
+    },
+    /// By that port, namespaces are found in other states.
+    Access {
+        port: u16,
     },
     /// To reactor 0: the host is told of a reservation.
     Reservation {

@@ -13,6 +13,7 @@ use nearside_clock::{Nanos, RateLimits, Suppressed};
 use nearside_store::Store;
 
 use crate::Namespace;
+use crate::ana::{AnaState, PortAccess, Ports};
 use crate::firmware::Observer;
 use crate::reservation::{Effects, HostId, Ticket};
 use crate::shared::{ControllerShared, Message};
@@ -46,6 +47,7 @@ struct SubsystemState<S: Store, F> {
     controllers: Vec<Weak<ControllerShared<S, F>>>,
     pages: BTreeMap<u8, Arc<[u8]>>,
     quotas: BTreeMap<Whom, (Quota, Arc<Buckets>)>,
+    ports: Ports,
 }
 
 /// Why a namespace was not added.
@@ -66,6 +68,7 @@ impl<S: Store, F> Default for Subsystem<S, F> {
             controllers: Vec::new(),
             pages: BTreeMap::new(),
             quotas: BTreeMap::new(),
+            ports: Ports::default(),
         };
         Subsystem {
             inner: Mutex::new(inner),
@@ -189,6 +192,37 @@ impl<S: Store, F> Subsystem<S, F> {
             inner.quotas.insert(whom, now);
         }
         inner.broadcast(|| Message::Quotas);
+    }
+
+    /// In what state hosts find the groups of namespaces by a port from now on. Commands that are taken after
+    /// that are answered by it; hosts are told where they asked for that.
+    pub fn set_access(&self, port: u16, access: PortAccess) {
+        let mut inner = self.lock();
+        if inner.ports.set(port, access) {
+            inner.broadcast(|| Message::Access { port });
+        }
+    }
+
+    /// In what state that is.
+    pub fn access_by(&self, port: u16) -> PortAccess {
+        self.lock().ports.access(port)
+    }
+
+    /// In what state a controller's host finds a namespace.
+    pub(crate) fn access(&self, port: Option<u16>, nsid: u32) -> AnaState {
+        let inner = self.lock();
+        let group = inner.namespaces.get(&nsid).map(|namespace| namespace.ana_group());
+        group.map_or(AnaState::Optimized, |group| inner.ports.state(port, group))
+    }
+
+    /// The Asymmetric Namespace Access page of the namespaces that are named.
+    pub(crate) fn access_page(&self, port: Option<u16>, has: impl Fn(u32) -> bool, alone: bool) -> Vec<u8> {
+        let inner = self.lock();
+        let mut groups = BTreeMap::<u32, Vec<u32>>::new();
+        for (&nsid, namespace) in inner.namespaces.iter().filter(|(nsid, _)| has(**nsid)) {
+            groups.entry(namespace.ana_group()).or_default().push(nsid);
+        }
+        inner.ports.page(port, &groups, alone)
     }
 
     /// Of whom a host's commands on a namespace take.

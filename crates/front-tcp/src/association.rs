@@ -25,6 +25,8 @@ pub(crate) struct Association<S: Store, F: Firmware<S>> {
     pub(crate) peer: SocketAddr,
     /// Which address of ours the host came to.
     pub(crate) local: SocketAddr,
+    /// The number of what listens there.
+    pub(crate) port: u16,
     /// `None`: discovery.
     pub(crate) offer: Option<Arc<Offer<S, F>>>,
     pub(crate) subsystem: Arc<Subsystem<S, F>>,

@@ -114,6 +114,8 @@ pub(crate) struct Connection<S: Store, F: Firmware<S>> {
     pub(crate) stream: TcpStream,
     pub(crate) peer: SocketAddr,
     pub(crate) address: SocketAddr,
+    /// The number of what listens there.
+    pub(crate) port: u16,
     pub(crate) phase: Phase<S, F>,
     pub(crate) association: Option<Arc<Association<S, F>>>,
     pub(crate) queue: Option<Box<Queue>>,
@@ -146,11 +148,17 @@ pub(crate) struct Connection<S: Store, F: Firmware<S>> {
 }
 
 impl<S: Store, F: Firmware<S>> Connection<S, F> {
-    pub(crate) fn new(stream: TcpStream, peer: SocketAddr, address: SocketAddr, now: Nanos) -> Self {
+    pub(crate) fn new(
+        stream: TcpStream,
+        peer: SocketAddr,
+        (port, address): (u16, SocketAddr),
+        now: Nanos,
+    ) -> Self {
         Connection {
             stream,
             peer,
             address,
+            port,
             phase: Phase::New,
             association: None,
             queue: None,
@@ -757,7 +765,8 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         if !matches!(self.phase, Phase::Initialized) {
             return Err(Refusal::Sequence);
         }
-        let from = Connecting { peer: self.peer, address: self.address, ticket: &mut self.ticket };
+        let Self { peer, address, port, .. } = *self;
+        let from = Connecting { peer, address, port, ticket: &mut self.ticket };
         fabrics::connect(from, cid, connect, data, target)
     }
 

@@ -113,6 +113,8 @@ pub(crate) struct Connecting<'a> {
     pub(crate) peer: SocketAddr,
     /// Which address of ours it came to.
     pub(crate) address: SocketAddr,
+    /// The number of what listens there.
+    pub(crate) port: u16,
     /// What counts it as one of its host.
     pub(crate) ticket: &'a mut Option<Ticket>,
 }
@@ -259,7 +261,7 @@ fn associate<S: Store, F: Firmware<S>>(
     if offer.as_ref().is_some_and(|offer| !offer.allows(hostnqn)) {
         return Err(Refusal::HostNotAllowed);
     }
-    let Connecting { peer, address, ticket } = from;
+    let Connecting { peer, address, port, ticket } = from;
     let place = admit(ticket, hostnqn, data.hostid(), target)?;
     let threads = target.options.threads;
     let mut reactors = Vec::new();
@@ -268,7 +270,8 @@ fn associate<S: Store, F: Firmware<S>>(
             Some(offer) => offer.subsystem.clone(),
             None => Subsystem::new(),
         };
-        let config = target.config(cntlid, offer.as_deref(), subnqn, hostnqn, data.hostid(), connect.kato);
+        let of_host = (port, connect.kato);
+        let config = target.config(cntlid, offer.as_deref(), subnqn, hostnqn, data.hostid(), of_host);
         let (io_queues, max_transfer) = (config.io_queues, config.max_transfer() as u32);
         let controller = Controller::of(&subsystem, config, target.wakeup.clone())?;
         let queue_memory = Arc::new(Region::anonymous((usize::from(io_queues) + 1) * QUEUE_BYTES)?);
@@ -288,6 +291,7 @@ fn associate<S: Store, F: Firmware<S>>(
             place,
             peer,
             local: address,
+            port,
             offer: offer.clone(),
             subsystem,
             nqn: subnqn.to_owned(),

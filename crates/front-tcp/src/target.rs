@@ -1,6 +1,6 @@
 //! What a target offers, to whom, and who is there.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -125,6 +125,8 @@ pub struct Connected {
     pub host_id: [u8; 16],
     /// Where it comes from.
     pub peer: SocketAddr,
+    /// The number of the address that it came to.
+    pub port: u16,
     /// Whether it has proved who it is.
     pub authenticated: bool,
     /// I/O queues.
@@ -220,6 +222,7 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
                 host_nqn: a.host_nqn.clone(),
                 host_id: a.host_id,
                 peer: a.peer,
+                port: a.port,
                 authenticated: a.authenticated.load(Ordering::Relaxed),
                 queues: a.queues.load(Ordering::Relaxed),
                 enabled: a.is_enabled(),
@@ -281,8 +284,11 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
     /// Another address at which hosts are awaited; its number.
     pub(crate) fn listen(&self, address: SocketAddr) -> usize {
         let number = {
+            // Nor one of those by which hosts are here still: they go on as they came.
+            let here: BTreeSet<usize> = lock(&self.associations).values().map(|a| a.port.into()).collect();
             let mut listening = lock(&self.listening);
-            let number = (0..).find(|number| !listening.contains_key(number)).unwrap_or_default();
+            let free = |number: &usize| !listening.contains_key(number) && !here.contains(number);
+            let number = (0..).find(free).unwrap_or_default();
             listening.insert(number, address);
             number
         };
@@ -298,7 +304,7 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
     }
 
     /// Where hosts are awaited, by number.
-    pub(crate) fn listening(&self) -> BTreeMap<usize, SocketAddr> {
+    pub fn listening(&self) -> BTreeMap<usize, SocketAddr> {
         lock(&self.listening).clone()
     }
 
@@ -357,7 +363,7 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
         nqn: &str,
         host_nqn: &str,
         identifier: [u8; 16],
-        keep_alive_ms: u32,
+        (port, keep_alive_ms): (u16, u32),
     ) -> Config {
         let fabric = Fabric {
             cntlid,
@@ -376,6 +382,7 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
             serial: offer.map_or("NEARSIDE0".into(), |offer| offer.serial.clone()),
             subsystem: nqn.to_owned(),
             host: Host { nqn: host_nqn.to_owned(), identifier, identity },
+            port: Some(port),
             fabric: Some(fabric),
             ..Config::default()
         }

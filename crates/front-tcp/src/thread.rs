@@ -260,7 +260,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
                 Accepted::Nothing => return looked,
                 Accepted::Dropped => {}
                 Accepted::Connection(stream, peer, address) => {
-                    self.insert(Box::new(Connection::new(stream, peer, address, now)));
+                    self.insert(Box::new(Connection::new(stream, peer, (listener as u16, address), now)));
                 }
             }
         }

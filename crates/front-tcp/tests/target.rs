@@ -2,15 +2,16 @@
 
 mod raw;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use nearside_auth::{Group, Key, Keys};
 use nearside_clock::TscClock;
+use nearside_device::{AnaState, PortAccess};
 use nearside_driver::tcp::{Address, Association, Options as HostOptions, discover};
-use nearside_driver::{Command, Controller, Error, Failure, Host, Policy};
+use nearside_driver::{Command, Controller, Error, Failure, Host, Initiator, Policy, Threaded};
 use nearside_front_tcp::{Offer, Options, Server};
 use nearside_spec::fabrics::pdu::{DataHeader, Pdu};
 use nearside_spec::log::lid;
@@ -30,6 +31,8 @@ fn connect(server: &Server<Dram, ()>, options: HostOptions) -> Result<Associatio
 fn host() -> HostOptions {
     HostOptions { keep_alive_ms: 0, timeout_ms: 60_000, ..HostOptions::for_host(HOST).unwrap() }
 }
+
+type Queue = Initiator<Threaded, TscClock, Association>;
 
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
@@ -397,4 +400,45 @@ fn hosts_are_told_of_the_address_that_they_reach() {
     // Of an address that nobody listens at, nobody hears.
     server.target().advertise(1, "192.0.2.8:1".parse().unwrap());
     assert_eq!(find().len(), 2);
+}
+
+#[test]
+fn a_host_has_the_states_of_the_address_that_it_came_by() {
+    let offer = offer(1 << 20);
+    let subsystem = offer.subsystem.clone();
+    let server = serve(offer, Options { threads: 2, ..Options::default() });
+    let more = || TcpListener::bind("127.0.0.1:0").unwrap();
+    assert_eq!(server.listen(more()).unwrap(), 1);
+    let by = |nth: usize| {
+        let at = address(server.addresses()[nth], NQN);
+        let controller = Association::connect(&at, host(), Arc::new(TscClock::new())).unwrap();
+        // A queue on each thread.
+        let queues = [(); 2].map(|()| controller.initiator(4, Policy::Polled, TscClock::new()).unwrap());
+        (controller, queues)
+    };
+    let (_first, mut good) = by(0);
+    let (controller, mut barred) = by(1);
+    let inaccessible = PortAccess { all: AnaState::Inaccessible, ..PortAccess::default() };
+    subsystem.set_access(1, inaccessible);
+    let mut status = |queue: &mut Queue| {
+        let done = queue.execute(&Command::read(1, 0, 8), Some(vec![0; 4096])).unwrap();
+        match done.outcome {
+            Ok(_) => Status::SUCCESS,
+            Err(Failure::Status(status)) => status.code(),
+            Err(failure) => panic!("{failure}"),
+        }
+    };
+    for (good, barred) in good.iter_mut().zip(&mut barred) {
+        // Each thread is told by itself.
+        until("the state holds", || status(barred) == Status::ANA_INACCESSIBLE);
+        assert_eq!(status(good), Status::SUCCESS);
+    }
+    // The address goes; whoever came by it stays as he came, and no other takes its number.
+    server.stop_listening(1);
+    assert_eq!(server.listen(more()).unwrap(), 2);
+    subsystem.set_access(2, PortAccess::default());
+    assert!(barred.iter_mut().all(|queue| status(queue) == Status::ANA_INACCESSIBLE));
+    drop((barred, controller));
+    until("the host has gone", || server.target().connected().len() == 1);
+    assert_eq!(server.listen(more()).unwrap(), 1);
 }

@@ -164,6 +164,8 @@ pub mod log_page {
     fields! {
         /// Which page: [`crate::log::lid`].
         LID: u8 = 10, 0, 8;
+        /// Of the ANA page: groups without their namespaces.
+        RGO: bool = 10, 8, 1;
         /// Retain the asynchronous event.
         RAE: bool = 10, 15, 1;
         /// Dwords to return, lower half.

@@ -87,6 +87,15 @@ layout! {
         unvmcap(set_unvmcap): u128 = 296;
         /// Keep alive granularity, 100 ms.
         kas(set_kas): u16 = 320;
+        /// ANA transition time at most, seconds.
+        anatt(set_anatt): u8 = 342;
+        /// ANA capabilities: bits 4:0 the states that are reported, 6 a group never changes while it has namespaces, 7
+        /// Namespace Management takes groups.
+        anacap(set_anacap): u8 = 343;
+        /// The largest ANA group.
+        anagrpmax(set_anagrpmax): u32 = 344;
+        /// ANA groups.
+        nanagrpid(set_nanagrpid): u32 = 348;
         /// Submission entry size: required in bits 3:0, largest in 7:4, log2.
         sqes(set_sqes): u8 = 512;
         /// Completion entry size.
@@ -179,6 +188,8 @@ layout! {
         npda_z(set_npda_z): u16 = 70;
         /// Optimal write size, zero-based.
         nows_z(set_nows_z): u16 = 72;
+        /// ANA group.
+        anagrpid(set_anagrpid): u32 = 92;
         /// Attributes: bit 0 write-protected.
         nsattr(set_nsattr): u8 = 99;
         /// Globally unique identifier.
@@ -243,6 +254,8 @@ layout! {
         rescap(set_rescap): u8 = 2;
         /// Format progress.
         fpi(set_fpi): u8 = 3;
+        /// ANA group.
+        anagrpid(set_anagrpid): u32 = 4;
         /// Attributes: bit 0 write-protected.
         nsattr(set_nsattr): u8 = 8;
         /// Status: bit 0 ready.

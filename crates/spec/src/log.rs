@@ -16,6 +16,8 @@ pub mod lid {
     pub const CHANGED_NAMESPACES: u8 = 0x04;
     /// Commands Supported and Effects.
     pub const EFFECTS: u8 = 0x05;
+    /// Asymmetric Namespace Access.
+    pub const ANA: u8 = 0x0c;
     /// Feature Identifiers Supported and Effects.
     pub const FEATURES: u8 = 0x12;
     /// Reservation Notification.
@@ -128,10 +130,14 @@ pub mod event {
     pub const RESERVATION_LOG: u8 = 0;
     /// Notice: namespaces were added, removed or changed; which is in [`super::lid::CHANGED_NAMESPACES`].
     pub const NAMESPACE_ATTRIBUTE_CHANGED: u8 = 0x00;
+    /// Notice: groups of namespaces are accessible otherwise; how is in [`super::lid::ANA`].
+    pub const ANA_CHANGE: u8 = 0x03;
     /// Notice: the discovery log page changed.
     pub const DISCOVERY_LOG_CHANGED: u8 = 0xf0;
     /// Bit of OAES and of the feature that turns events on: namespace attribute notices.
     pub const NAMESPACE_NOTICES: u32 = 1 << 8;
+    /// Bit of OAES and of the feature that turns events on: ANA change notices.
+    pub const ANA_NOTICES: u32 = 1 << 11;
     /// Bit of OAES and of the feature that turns events on: discovery log page change notices.
     pub const DISCOVERY_NOTICES: u32 = 1 << 31;
 }
@@ -149,6 +155,31 @@ pub fn changed_namespaces(nsids: &[u32]) -> [u8; 4096] {
         to.copy_from_slice(&nsid.to_le_bytes());
     }
     list
+}
+
+layout! {
+    /// What the Asymmetric Namespace Access page begins with, 5.16.1.13.
+    AnaHeader, 16 {
+        /// Goes on with every change.
+        chgcnt(set_chgcnt): u64 = 0;
+        /// Descriptors of groups behind it.
+        ngrps(set_ngrps): u16 = 8;
+    }
+}
+
+layout! {
+    /// A group in that page; the identifiers of its namespaces are behind it, 4 bytes each.
+    AnaGroup, 32 {
+        /// ANA group.
+        agid(set_agid): u32 = 0;
+        /// Identifiers behind it.
+        nnv(set_nnv): u32 = 4;
+        /// Goes on with every change of the group's state.
+        chgcnt(set_chgcnt): u64 = 8;
+        /// Asymmetric Namespace Access state: 1 optimized, 2 non-optimized, 3 inaccessible, 4 persistent loss, Fh
+        /// change.
+        state(set_state): u8 = 16;
+    }
 }
 
 layout! {

@@ -98,6 +98,9 @@ statuses! {
     WRITE_FAULT = 2, 0x80, "Write Fault";
     UNRECOVERED_READ = 2, 0x81, "Unrecovered Read Error";
     COMPARE_FAILURE = 2, 0x85, "Compare Failure";
+    ANA_PERSISTENT_LOSS = 3, 0x01, "Asymmetric Access Persistent Loss";
+    ANA_INACCESSIBLE = 3, 0x02, "Asymmetric Access Inaccessible";
+    ANA_TRANSITION = 3, 0x03, "Asymmetric Access Transition";
 }
 
 impl core::fmt::Debug for Status {

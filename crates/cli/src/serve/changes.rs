@@ -1,9 +1,12 @@
 //! Changes to what is served, while it is served: each is made to a copy of the plan, which is then checked
 //! and applied as a file is that is read again ([`super::running`]). What cannot be is an error here.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Bandwidth, HostPlan, Level, NamespacePlan, Plan, SubsystemPlan, resolve};
+use super::ports::{AnaName, same};
 use nearside_spec::fabrics::{DISCOVERY_PORT, PORT};
 
 /// A change, as it is asked for at the control socket. Without a subsystem the only one is meant.
@@ -42,6 +45,13 @@ pub enum Change {
     RemoveNamespace {
         subsystem: Option<String>,
         nsid: u32,
+    },
+    /// By an address, some ANA groups or all have another state.
+    SetAna {
+        subsystem: Option<String>,
+        listen: String,
+        state: AnaName,
+        groups: Option<BTreeSet<u32>>,
     },
     LogLevel {
         level: Level,
@@ -96,6 +106,10 @@ impl Change {
                 subsystem.namespace.retain(|namespace| namespace.nsid != nsid);
                 let gone = subsystem.namespace.len() < before;
                 if gone { Ok(()) } else { Err(format!("there is no namespace {nsid}")) }
+            }
+            Change::SetAna { subsystem, listen, state, groups } => {
+                plan.the_mut(subsystem.as_deref())?.set_access(&listen, state, groups);
+                Ok(())
             }
             Change::LogLevel { level } => {
                 plan.log = Some(level);
@@ -220,6 +234,9 @@ fn remove_listener(plan: &mut Plan, address: &str) -> Result<(), String> {
     };
     if place < plan.advertise.len() {
         plan.advertise.remove(place);
+    }
+    for subsystem in &mut plan.subsystem {
+        subsystem.port.retain(|port| !same(&port.listen, address));
     }
     Ok(())
 }

@@ -8,14 +8,15 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use nearside_device::MAX_NSID;
 use nearside_device::throttle::Quota;
+use nearside_device::{MAX_ANA_GROUP, MAX_NSID};
 use nearside_embedded::AnyStore;
 use nearside_spec::fabrics::nqn;
 use nearside_store::{Backing, FileOptions};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use super::plan::{FunctionPlan, NamespacePlan, Plan, SubsystemPlan, resolve};
+use super::ports;
 use super::reservations;
 use super::secrets;
 use super::{HTTP_PORT, METRICS_PORT};
@@ -84,6 +85,7 @@ pub fn of_plan(plan: &Plan) -> Vec<String> {
     faults.once("subsystem", plan.subsystem.iter().map(|subsystem| &subsystem.nqn));
     faults.once("socket", plan.sockets().map(|path| path.display().to_string()));
     plan.subsystem.iter().for_each(|subsystem| of_subsystem(subsystem, &mut faults));
+    faults.0.extend(ports::faults(plan));
     for (address, nqn) in plan.open_to_all().filter(|_| !plan.open) {
         faults.0.push(format!(
             "{address} is beyond this machine, and whoever reaches it may have {nqn}: allow-hosts or hosts with a key-file \
@@ -120,9 +122,11 @@ fn of_subsystem(plan: &SubsystemPlan, faults: &mut Faults) {
     }
     faults.once(&format!("{}: namespace", plan.nqn), plan.namespace.iter().map(|namespace| namespace.nsid));
     for namespace in &plan.namespace {
-        let NamespacePlan { nsid, block_size, .. } = namespace;
+        let NamespacePlan { nsid, block_size, ana_group, .. } = namespace;
         let named = |why: String| format!("namespace {nsid} of {}: {why}", plan.nqn);
         faults.unless((1..=MAX_NSID).contains(nsid), || named(format!("it can be 1 to {MAX_NSID}")));
+        let well = (1..=MAX_ANA_GROUP).contains(ana_group);
+        faults.unless(well, || named(format!("ana-group {ana_group}; it can be 1 to {MAX_ANA_GROUP}")));
         let known = matches!(block_size, 512 | 4096);
         faults.unless(known, || named(format!("a block has 512 or 4096 bytes, not {block_size}")));
         faults.note(namespace.beside().map_err(named));

@@ -13,7 +13,7 @@ use nearside_dma::local::{self, Access};
 use nearside_firmware::{Fsr, Looks, ViewCost};
 use nearside_store::{Backing, Store};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::changes::Change;
 use super::drive::{AnyTarget, Function, Seen};
@@ -214,6 +214,7 @@ pub fn status(seen: &Seen) -> Value {
     let target = &seen.target;
     let c = &target.counters;
     let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let listening = target.listening();
     let subsystems = target.offers().into_iter().map(|offer| {
         let namespaces = offer.subsystem.namespaces().into_iter().map(|(nsid, n)| {
             let (failures, last) = n.failures();
@@ -221,15 +222,22 @@ pub fn status(seen: &Seen) -> Value {
                 json!({ "path": log.path().display().to_string(), "entries": log.entries(), "trouble": log.trouble() })
             });
             json!({
-                "nsid": nsid, "bytes": n.bytes(), "block_size": 1u64 << n.lba_shift(), "read_only": n.read_only(),
+                "nsid": nsid, "ana_group": n.ana_group(), "bytes": n.bytes(), "block_size": 1u64 << n.lba_shift(), "read_only": n.read_only(),
                 "medium": n.store().backing().map(Backing::name), "uuid": hex(n.uuid()), "nguid": hex(n.nguid()),
                 "near_data": near_data(n.observer()),
                 "store_failures": failures, "last_store_failure": last.map(|error| error.to_string()),
                 "write_log": log,
             })
         });
-        json!({ "nqn": offer.nqn, "serial": offer.serial, "hosts": offer.hosts,
-            "namespaces": namespaces.collect::<Vec<_>>() })
+        let namespaces = namespaces.collect::<Vec<_>>();
+        let ports = listening.iter().map(|(number, address)| {
+            let access = offer.subsystem.access_by(u16::try_from(*number).unwrap_or(u16::MAX));
+            let groups = access.groups.iter().map(|(group, state)| (group.to_string(), state.name().into()));
+            let groups: Map<String, Value> = groups.collect();
+            json!({ "listen": address.to_string(), "ana_state": access.all.name(), "ana_groups": groups })
+        });
+        json!({ "nqn": offer.nqn, "serial": offer.serial, "hosts": offer.hosts, "namespaces": namespaces,
+            "ports": ports.collect::<Vec<_>>() })
     });
     let way = under_way(target);
     let hosts = target.connected().into_iter().map(|host| {
@@ -237,7 +245,8 @@ pub fn status(seen: &Seen) -> Value {
         json!({
             "under_way": under_way,
             "cntlid": host.cntlid, "subsystem": host.nqn, "host_nqn": host.host_nqn, "host_id": hex(&host.host_id),
-            "address": host.peer.to_string(), "authenticated": host.authenticated, "io_queues": host.queues, "enabled": host.enabled,
+            "address": host.peer.to_string(), "came_to": listening.get(&host.port.into()).map(ToString::to_string),
+            "authenticated": host.authenticated, "io_queues": host.queues, "enabled": host.enabled,
         })
     });
     json!({

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::check;
 use super::plan::{FunctionPlan, HostPlan, NamespacePlan, Plan, SubsystemPlan};
+use super::ports::PortPlan;
 
 fn document(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)
@@ -60,6 +61,7 @@ fn the_schema_has_the_keys_that_are_read_and_what_holds_without_them() {
     agrees::<SubsystemPlan>("subsystem", &format!("{NAME}\n[[namespace]]\n{NAMESPACE}"));
     agrees::<HostPlan>("host", NAME);
     agrees::<NamespacePlan>("namespace", NAMESPACE);
+    agrees::<PortPlan>("port", "listen = 'a'\nana-state = 'change'");
     agrees::<FunctionPlan>("vfio-user", "socket = 'a'");
 }
 
@@ -120,7 +122,7 @@ fn the_tables_are_the_schemas() {
         (rest, tables) = (after, tables + 1);
     }
     due.push_str(rest);
-    assert_eq!(tables, 5);
+    assert_eq!(tables, 6);
     if std::env::var_os("NEARSIDE_BLESS").is_some() {
         return std::fs::write(document("SERVE.md"), due).unwrap();
     }
@@ -146,7 +148,7 @@ fn the_example_is_read_without_fault_and_says_every_key() {
     let value = serde_json::to_value(toml::from_str::<toml::Table>(&example).unwrap()).unwrap();
     let mut all = BTreeSet::new();
     said(&schema, "file", &value, &mut all);
-    for name in ["file", "subsystem", "host", "namespace", "vfio-user"] {
+    for name in ["file", "subsystem", "host", "namespace", "port", "vfio-user"] {
         for key in table(&schema, name)["properties"].as_object().unwrap().keys() {
             assert!(all.contains(&(name.to_owned(), key.clone())), "{name}: {key}");
         }
@@ -225,6 +227,10 @@ fn the_schema_and_the_reader_take_and_refuse_the_same() {
         ("bandwidth = \"500MiB\"", "bandwidth = \"1.5MiB\""),
         ("bandwidth = \"500MiB\"", "bandwidth = 5"),
         ("near-data-cpu = 100", "near-data-cpu = 1601"),
+        ("ana-state = \"inaccessible\"", "ana-state = \"optimised\""),
+        ("ana-groups = [2]", "ana-groups = [129]"),
+        ("ana-groups = [2]", "ana-groups = 2"),
+        ("ana-group = 2", "ana-group = 0"),
         ("name = \"disks\"", "name = 1"),
         ("key-file = \"web.key\"", "key-file = 1"),
     ] {

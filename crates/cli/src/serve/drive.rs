@@ -108,7 +108,7 @@ pub fn open(
     // Several controllers reach it, each on its own.
     let namespace = Namespace::new(store, firmware, plan.block_size, names.uuid, true)
         .map_err(|e| failed(e.to_string()))?;
-    let namespace = namespace.with_nguid(names.nguid).protected(plan.read_only);
+    let namespace = namespace.with_nguid(names.nguid).in_ana_group(plan.ana_group).protected(plan.read_only);
     Ok(Arc::new(match &plan.reservations {
         None => namespace,
         Some(path) => {
@@ -326,6 +326,7 @@ impl ServedDrive {
             let quotas = plan.named(&offer.nqn).into_iter().flat_map(SubsystemPlan::quotas);
             offer.subsystem.limit(quotas);
         }
+        self.set_access(plan);
         self.advertise(plan);
         let told = self.functions.iter().map(|(function, _)| function.clone()).collect();
         *self.seen.functions.lock().unwrap_or_else(|e| e.into_inner()) = told;
@@ -377,6 +378,18 @@ impl ServedDrive {
             Some(number)
         };
         plan.listened().map(number).collect()
+    }
+
+    /// By each address namespaces are found in the states that a plan says.
+    fn set_access(&self, plan: &Plan) {
+        let offers = self.target().offers();
+        for ((address, _), number) in plan.listened().zip(self.numbers(plan)) {
+            let Some(number) = number.and_then(|number| u16::try_from(number).ok()) else { continue };
+            for offer in &offers {
+                let access = plan.named(&offer.nqn).map(|plan| plan.access(address));
+                offer.subsystem.set_access(number, access.unwrap_or_default());
+            }
+        }
     }
 
     /// Tells hosts of the addresses that a plan says.

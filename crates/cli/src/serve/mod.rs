@@ -31,6 +31,7 @@ mod names;
 mod notify;
 mod page;
 pub mod plan;
+pub mod ports;
 mod reload;
 mod reservations;
 mod running;

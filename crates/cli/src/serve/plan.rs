@@ -15,6 +15,7 @@ use nearside_store::Beside;
 use serde::{Deserialize, Serialize};
 use tracing::level_filters::LevelFilter;
 
+use super::ports::PortPlan;
 use super::{ServeArgs, changes, check, names};
 use crate::logs;
 
@@ -194,6 +195,9 @@ pub struct NamespacePlan {
     pub log_writes: Option<PathBuf>,
     /// The file that keeps its reservations.
     pub reservations: Option<PathBuf>,
+    /// Whose state by each port it has.
+    #[serde(default = "ana_group")]
+    pub ana_group: u32,
     /// Commands a second, of all hosts.
     pub iops: Option<u64>,
     /// Bytes a second.
@@ -220,6 +224,11 @@ impl NamespacePlan {
 
 fn block_size() -> u32 {
     512
+}
+
+/// The first.
+pub fn ana_group() -> u32 {
+    1
 }
 
 /// What a host has to prove, and what its word is worth.
@@ -317,6 +326,9 @@ pub struct SubsystemPlan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host: Vec<HostPlan>,
     pub namespace: Vec<NamespacePlan>,
+    /// By which address which namespaces are to be reached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub port: Vec<PortPlan>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vfio_user: Vec<FunctionPlan>,
 }
@@ -334,6 +346,7 @@ impl SubsystemPlan {
             near_data_socket: None,
             host: Vec::new(),
             namespace: Vec::new(),
+            port: Vec::new(),
             vfio_user: Vec::new(),
         }
     }
@@ -548,6 +561,7 @@ impl Plan {
             allow_unrecovered: args.allow_unrecovered,
             log_writes: logs.next(),
             reservations: None,
+            ana_group: ana_group(),
             iops: None,
             bandwidth: None,
             near_data_cpu: None,
@@ -561,6 +575,7 @@ impl Plan {
             identity: Word(identity),
             host: Vec::new(),
             namespace: namespaces.collect(),
+            port: Vec::new(),
             vfio_user: args.vfio_user.iter().map(function).collect(),
             near_data_socket: args.near_data_socket.clone(),
         };

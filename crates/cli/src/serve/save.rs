@@ -50,18 +50,26 @@ pub fn into(path: &Path, running: &Plan) -> Result<bool, String> {
     Ok(true)
 }
 
-/// What tells one table of a list from another.
-const KEYS: [&str; 3] = ["nqn", "nsid", "socket"];
+/// What tells one table of a list from another: the keys of the first of these that it has all of.
+const KEYS: [&[&str]; 4] = [&["nqn"], &["nsid"], &["socket"], &["listen", "ana-state"]];
+
+fn named(value: impl Fn(&str) -> Option<String>) -> Option<String> {
+    KEYS.iter()
+        .find_map(|keys| keys.iter().map(|key| value(key)).collect::<Option<Vec<String>>>())
+        .map(|of| of.join(" "))
+}
 
 /// The name of a table in a list.
 fn name(table: &Values) -> Option<String> {
-    KEYS.iter().find_map(|key| table.get(*key)).map(ToString::to_string)
+    named(|key| table.get(key).map(ToString::to_string))
 }
 
 fn name_in(table: &dyn TableLike) -> Option<String> {
-    let item = KEYS.iter().find_map(|key| table.get(key))?;
-    let text = item.as_str().map(|text| Value::String(text.to_owned()));
-    text.or_else(|| item.as_integer().map(Value::Integer)).map(|value| value.to_string())
+    named(|key| {
+        let item = table.get(key)?;
+        let text = item.as_str().map(|text| Value::String(text.to_owned()));
+        text.or_else(|| item.as_integer().map(Value::Integer)).map(|value| value.to_string())
+    })
 }
 
 /// The tables of a list, where all have names.

@@ -377,3 +377,71 @@ fn a_limit_holds_over_the_network_and_can_be_changed() {
     let shown = served.ask(&["control", "show"]).good();
     assert!(shown.contains("iops = 200") && !shown.contains("iops = 400"), "{shown}");
 }
+
+#[test]
+fn paths_have_states_that_are_changed_saved_and_read_again() {
+    let (folder, volume) = (tempfile::tempdir().unwrap(), small());
+    fs::copy(&volume.image, folder.path().join("disk.img")).unwrap();
+    fs::write(
+        folder.path().join("serve.toml"),
+        "listen = ['127.0.0.1:0']\ncontrol = 'control.sock'\n[[subsystem]]\nnqn = 'nqn.2026-11.example:a'\n\
+         identity = 'trust'\n[[subsystem.namespace]]\nnsid = 1\nstore = 'file:disk.img'  # the disk\n",
+    )
+    .unwrap();
+    let served = Server::start(folder.path(), &["--config", "serve.toml"]);
+    let control = |words: &[&str]| served.ask(&[&["control"], words].concat());
+    let added = control(&["listener", "add", "127.0.0.1:0", "--json"]).json().remove(0);
+    let second = added["address"].as_str().unwrap();
+    let cat = |address: &str| on(Path::new(&format!("nvme+tcp://{address}/{A}/1")), "cat", &["/hello.txt"]);
+    let (here, there) = (cat(&served.address).good(), cat(second).good());
+    assert_eq!(here, there);
+
+    control(&["ana", second, "inaccessible"]).good();
+    refused(&cat(second), "Asymmetric Access Inaccessible");
+    assert_eq!(cat(&served.address).good(), here);
+    let by = |nth: usize| served.status()["subsystems"][0]["ports"][nth].clone();
+    let (first, other) = (by(0), by(1));
+    assert_eq!((&first["ana_state"], &other["ana_state"]), (&"optimized".into(), &"inaccessible".into()));
+    assert_eq!(other["listen"], *second);
+    let told = served.ask(&["status"]).good();
+    assert!(
+        told.contains(&format!("  by {second}: inaccessible\n")) && !told.contains("optimized"),
+        "{told}"
+    );
+    refused(&control(&["ana", second, "optimised"]), "optimized, non-optimized, inaccessible");
+    refused(&control(&["ana", "127.0.0.1:1", "optimized", "--group", "1"]), "listen has no such address");
+    refused(&control(&["ana", second, "change", "--group", "1,129"]), "ANA group 129; it can be 1 to 128");
+    assert_eq!(by(1), other, "what is refused changes nothing");
+
+    // A group of its own.
+    control(&["ana", second, "optimized", "--group", "1,3"]).good();
+    assert_eq!(cat(second).good(), here);
+    control(&["ana", second, "inaccessible", "--group", "1"]).good();
+    refused(&cat(second), "Asymmetric Access Inaccessible");
+    control(&["namespace", "add", "2", "dram:1MiB", "--ana-group", "3"]).good();
+    refused(
+        &control(&["namespace", "add", "3", "dram:1MiB", "--ana-group", "0"]),
+        "ana-group 0; it can be 1",
+    );
+    let groups = serde_json::json!({ "3": "optimized" });
+    assert_eq!((&by(1)["ana_state"], &by(1)["ana_groups"]), (&"inaccessible".into(), &groups));
+    assert_eq!(served.status()["subsystems"][0]["namespaces"][1]["ana_group"], 3);
+
+    // In the file, and from it.
+    control(&["save"]).good();
+    let file = folder.path().join("serve.toml");
+    let saved = fs::read_to_string(&file).unwrap();
+    assert!(saved.contains("# the disk") && saved.matches("[[subsystem.port]]").count() == 2, "{saved}");
+    let before = by(1);
+    control(&["ana", second, "change"]).good();
+    control(&["save"]).good();
+    assert_eq!(fs::read_to_string(&file).unwrap().matches("[[subsystem.port]]").count(), 1);
+    fs::write(&file, saved).unwrap();
+    served.signal("-HUP");
+    while by(1) != before {
+        std::thread::yield_now();
+    }
+    // An address that goes takes its states along.
+    control(&["listener", "remove", second]).good();
+    assert!(!control(&["show"]).good().contains("ana-state"));
+}

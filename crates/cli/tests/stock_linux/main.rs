@@ -11,6 +11,7 @@ use nearside_near_data::wire::decode_reply;
 
 #[allow(dead_code, reason = "each test uses a part")]
 mod guest;
+mod paths;
 
 use guest::{Guest, HOST};
 
@@ -173,6 +174,7 @@ fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
     serves_two_hosts(guest, folder.path(), port, &connect, &trusting);
     knows_its_hosts(guest, port, &connect, &stores);
     keeps_what_is_reserved(guest, folder.path(), port, &connect);
+    paths::goes_another_way(guest, folder.path(), port);
 }
 
 /// Several queues, some of them polled.

@@ -48,7 +48,7 @@ impl Events {
             lid::ERROR => event::ERROR,
             lid::SMART => event::SMART,
             lid::RESERVATION => event::IO_COMMAND_SET,
-            lid::CHANGED_NAMESPACES | nearside_spec::fabrics::discovery::LID => event::NOTICE,
+            lid::CHANGED_NAMESPACES | lid::ANA | nearside_spec::fabrics::discovery::LID => event::NOTICE,
             _ => return,
         };
         self.held_back &= !(1 << kind);

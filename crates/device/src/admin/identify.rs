@@ -15,6 +15,7 @@ use nearside_store::Store;
 
 use super::events::REQUESTS;
 use super::{ABORT_LIMIT, Answer, send};
+use crate::ana;
 use crate::config::Config;
 use crate::fault::Fault;
 use crate::firmware::Firmware;
@@ -26,6 +27,8 @@ use crate::subsystem::MAX_NSID;
 
 /// CMIC of a controller beside others: several ports, several controllers.
 const SHARED: u8 = 1 | 1 << 1;
+/// The same: Asymmetric Namespace Access Reporting.
+const ANA: u8 = 1 << 3;
 /// The command set identifier of NVM commands, the only one here.
 const CSI_NVM: u8 = 0;
 
@@ -58,6 +61,7 @@ pub(super) fn identify<S: Store, F: Firmware<S>>(
             let mut id = IdentifyNamespaceIndependent::default();
             let rescap = reservable(n, with_others);
             id.set_nsattr(n.read_only().into()).set_nmic(with_others.into()).set_rescap(rescap).set_nstat(1);
+            id.set_anagrpid(if with_others { n.ana_group() } else { 0 });
             id.0
         })?,
         // Of the NVM command set: storage tags and their formats; there are none.
@@ -95,6 +99,7 @@ pub(super) fn identify<S: Store, F: Firmware<S>>(
 pub(super) fn notices(config: &Config) -> u32 {
     match &config.fabric {
         Some(fabric) if fabric.discovery => event::DISCOVERY_NOTICES,
+        _ if config.has_others() => event::NAMESPACE_NOTICES | event::ANA_NOTICES,
         _ => event::NAMESPACE_NOTICES,
     }
 }
@@ -109,7 +114,7 @@ fn controller<S: Store, F: Firmware<S>>(shared: &ControllerShared<S, F>) -> Iden
         .set_fr(ascii(env!("CARGO_PKG_VERSION")))
         .set_mdts(config.mdts)
         .set_cntlid(config.cntlid)
-        .set_cmic(if config.shared { SHARED } else { 0 })
+        .set_cmic(if config.shared { SHARED | ANA } else { 0 })
         // Doorbell Buffer Config.
         .set_oacs(u16::from(config.shadow_doorbells) << 8)
         .set_oaes(notices(config))
@@ -146,7 +151,7 @@ fn controller<S: Store, F: Firmware<S>>(shared: &ControllerShared<S, F>) -> Iden
         .set_psd0_mp(100);
     if let Some(fabric) = &config.fabric {
         id.set_cntlid(fabric.cntlid)
-            .set_cmic(SHARED)
+            .set_cmic(if fabric.discovery { SHARED } else { SHARED | ANA })
             .set_cntrltype(if fabric.discovery { controller_type::DISCOVERY } else { controller_type::IO })
             .set_maxcmd(fabric.max_commands)
             .set_sgls(sgls::SUPPORTED | sgls::OFFSET | sgls::TRANSPORT)
@@ -159,6 +164,12 @@ fn controller<S: Store, F: Firmware<S>>(shared: &ControllerShared<S, F>) -> Iden
             // It has no features but its own: Linux sets the time where it may.
             id.set_oncs(0);
         }
+    }
+    if config.has_others() {
+        id.set_anatt(ana::TRANSITION_S)
+            .set_anacap(ana::CAPABILITIES)
+            .set_anagrpmax(ana::MAX_ANA_GROUP)
+            .set_nanagrpid(ana::MAX_ANA_GROUP);
     }
     id
 }
@@ -189,6 +200,7 @@ fn namespace<S: Store, F: Firmware<S>>(namespace: &Namespace<S, F>, shared: bool
         .set_npdg_z(per_page - 1)
         .set_npda_z(per_page - 1)
         .set_nows_z(per_page - 1)
+        .set_anagrpid(if shared { namespace.ana_group() } else { 0 })
         .set_nsattr(namespace.read_only().into())
         .set_block_shift(namespace.lba_shift() as u8);
     id

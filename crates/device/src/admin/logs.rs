@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nearside_clock::Nanos;
-use nearside_spec::Status;
 use nearside_spec::command::{common, log_page};
 use nearside_spec::layout::{Wire, ascii};
 use nearside_spec::log::{FirmwareSlots, LOG_SUPPORTED, Smart, changed_namespaces, effects, event, lid};
 use nearside_spec::opcode::{LOG_NEAR_DATA, admin, io};
+use nearside_spec::{Status, SubmissionEntry};
 use nearside_store::{Backing, Store};
 
 use super::features::{TEMPERATURE, supported};
@@ -24,7 +24,7 @@ impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
         let log = self.entry.get(log_page::LID);
         let page = self
             .admin
-            .page(&shared, log, self.entry.nsid(), self.now)
+            .page(&shared, self.entry, self.now)
             .ok_or(Fault::new(Status::INVALID_LOG_PAGE).of(log_page::LID))?;
         // Those that are about a namespace here are about the controller all the same; others name none.
         let of_namespace = |nsid| shared.namespace(nsid).is_some();
@@ -67,10 +67,10 @@ impl Admin {
     fn page<S: Store, F: Firmware<S>>(
         &self,
         shared: &ControllerShared<S, F>,
-        log: u8,
-        nsid: u32,
+        entry: &SubmissionEntry,
         now: Nanos,
     ) -> Option<Vec<u8>> {
+        let (log, nsid) = (entry.get(log_page::LID), entry.nsid());
         let firmware = shared.firmware();
         let fabric = shared.config.fabric.is_some();
         let page = match log {
@@ -85,13 +85,18 @@ impl Admin {
                     lid::EFFECTS,
                     lid::FEATURES,
                 ];
-                let reserved = shared.config.has_others().then_some(lid::RESERVATION);
-                let all = known.into_iter().chain(ours).chain(reserved).chain(shared.subsystem.published());
+                let of_others = [lid::ANA, lid::RESERVATION].into_iter();
+                let of_others = of_others.filter(|_| shared.config.has_others());
+                let all = known.into_iter().chain(ours).chain(of_others).chain(shared.subsystem.published());
                 table(1024, all.map(|id| (id, LOG_SUPPORTED)))
             }
             lid::CHANGED_NAMESPACES => {
                 let changed: Vec<u32> = self.changed.iter().copied().collect();
                 changed_namespaces(&changed).to_vec()
+            }
+            lid::ANA if shared.config.has_others() => {
+                let Config { port, .. } = shared.config;
+                shared.subsystem.access_page(port, |nsid| shared.config.has(nsid), entry.get(log_page::RGO))
             }
             lid::RESERVATION if shared.config.has_others() => self.notifications.page().0.to_vec(),
             lid::ERROR => {

@@ -449,6 +449,13 @@ impl Admin {
         }
     }
 
+    /// Namespaces are found in other states by the host's port.
+    pub(crate) fn access_changed(&mut self) {
+        if self.features.notices() & event::ANA_NOTICES != 0 {
+            self.events.add(event::NOTICE, event::ANA_CHANGE, lid::ANA);
+        }
+    }
+
     /// A doorbell of a queue that does not exist was written: an event, once for each.
     fn look_for_stray_doorbells(&mut self, registers: &Region) -> usize {
         self.stray += 1;

@@ -414,6 +414,9 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     /// as well: others wrote.
     fn flush_all(&mut self, owner: Owner, now: Nanos) {
         let denied = self.shared.namespaces().into_iter().find_map(|(nsid, namespace)| {
+            if let Some(status) = self.shared.bars(nsid) {
+                return Some((nsid, Fault::transient(status)));
+            }
             if namespace.reservations().held() == 0 {
                 return None;
             }

@@ -139,6 +139,17 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 }
                 Message::Preempted { nsid, ticket } => self.preempted(nsid, ticket, now),
                 Message::Quotas => self.quotas_changed(),
+                // Another port is no way of its host's.
+                Message::Access { port } if self.shared.config.port != Some(port) => {}
+                Message::Access { .. } => {
+                    let shared = self.shared.clone();
+                    self.attached
+                        .iter_mut()
+                        .for_each(|attached| attached.barred = shared.bars(attached.nsid));
+                    if let Some(admin) = &mut self.admin {
+                        admin.access_changed();
+                    }
+                }
                 Message::Done { .. }
                 | Message::ErrorEvent { .. }
                 | Message::Reservation { .. }

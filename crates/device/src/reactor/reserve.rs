@@ -37,18 +37,22 @@ pub(super) struct Ending {
 }
 
 impl<S: Store, F: Firmware<S>> Reactor<S, F> {
-    /// Whether no other host's reservation of the place's namespace forbids a request. Those of all
-    /// namespaces ask each.
+    /// Whether neither the state of the place's namespace on the host's port nor another host's reservation
+    /// forbids a request. Those of all namespaces ask each.
     #[inline]
     pub(crate) fn admits(&mut self, place: usize, request: &Request) -> Result<(), Fault> {
-        match self.attached.get(place).map(|attached| attached.access.namespace().reservations().held()) {
-            None | Some(0) => Ok(()),
-            Some(held) => self.admits_held(place, request, held),
+        let Some(attached) = self.attached.get(place) else { return Ok(()) };
+        let held = attached.access.namespace().reservations().held();
+        match attached.barred {
+            None if held == 0 => Ok(()),
+            // The host may try another path, or the same later.
+            Some(status) if !matches!(request, Request::FlushAll) => Err(Fault::transient(status)),
+            _ => self.admits_held(place, request, held),
         }
     }
 
     fn admits_held(&mut self, place: usize, request: &Request, held: u64) -> Result<(), Fault> {
-        if matches!(request, Request::FlushAll) {
+        if held == 0 || matches!(request, Request::FlushAll) {
             return Ok(());
         }
         let named = self.shared.named.load(Ordering::Acquire);

@@ -1,0 +1,201 @@
+//! Which way to a subsystem's namespaces is to be used: the states of their ANA groups by each address.
+
+use std::collections::BTreeSet;
+
+use nearside_device::{AnaState, MAX_ANA_GROUP, PortAccess};
+use nearside_spec::fabrics::PORT;
+use serde::{Deserialize, Serialize};
+
+use super::plan::{Plan, SubsystemPlan, resolve};
+
+/// A state as a file says it.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct AnaName(pub AnaState);
+
+impl std::str::FromStr for AnaName {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<AnaName, String> {
+        let known = || AnaState::ALL.map(AnaState::name).join(", ");
+        AnaState::of_name(word).map(AnaName).ok_or_else(|| format!("ana-state {word:?}: {}", known()))
+    }
+}
+
+impl TryFrom<String> for AnaName {
+    type Error = String;
+
+    fn try_from(word: String) -> Result<AnaName, String> {
+        word.parse()
+    }
+}
+
+impl From<AnaName> for String {
+    fn from(AnaName(state): AnaName) -> String {
+        state.name().into()
+    }
+}
+
+/// What state groups have by an address.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct PortPlan {
+    /// One of those at which hosts are awaited.
+    pub listen: String,
+    pub ana_state: AnaName,
+    /// Which; without it, all that are not named for the same address.
+    pub ana_groups: Option<BTreeSet<u32>>,
+}
+
+/// Whether two words are one address.
+pub fn same(one: &str, other: &str) -> bool {
+    one == other || resolve(one, PORT).is_ok_and(|at| resolve(other, PORT) == Ok(at))
+}
+
+impl SubsystemPlan {
+    /// The states of its groups by an address.
+    pub fn access(&self, listen: &str) -> PortAccess {
+        let mut access = PortAccess::default();
+        for port in self.port.iter().filter(|port| same(&port.listen, listen)) {
+            match &port.ana_groups {
+                None => access.all = port.ana_state.0,
+                Some(groups) => access.groups.extend(groups.iter().map(|group| (*group, port.ana_state.0))),
+            }
+        }
+        access
+    }
+
+    /// Some groups, or all, have a state by an address from now on.
+    pub fn set_access(&mut self, listen: &str, state: AnaName, groups: Option<BTreeSet<u32>>) {
+        let Some(groups) = groups else {
+            self.port.retain(|port| !same(&port.listen, listen));
+            if state.0 != AnaState::default() {
+                self.port.push(PortPlan { listen: listen.to_owned(), ana_state: state, ana_groups: None });
+            }
+            return;
+        };
+        for port in self.port.iter_mut().filter(|port| same(&port.listen, listen)) {
+            if let Some(of) = &mut port.ana_groups {
+                of.retain(|group| !groups.contains(group));
+            }
+        }
+        self.port.retain(|port| port.ana_groups.as_ref().is_none_or(|groups| !groups.is_empty()));
+        if self.access(listen).all == state.0 {
+            return;
+        }
+        let is = |port: &&mut PortPlan| same(&port.listen, listen) && port.ana_state == state;
+        match self.port.iter_mut().find(is).and_then(|port| port.ana_groups.as_mut()) {
+            Some(there) => there.extend(groups),
+            None => self.port.push(PortPlan {
+                listen: listen.to_owned(),
+                ana_state: state,
+                ana_groups: Some(groups),
+            }),
+        }
+    }
+}
+
+/// What is wrong with the states of a plan's ports.
+pub fn faults(plan: &Plan) -> Vec<String> {
+    let mut faults = Vec::new();
+    for subsystem in &plan.subsystem {
+        let mut said = BTreeSet::new();
+        for PortPlan { listen, ana_state: AnaName(state), ana_groups } in &subsystem.port {
+            let named = format!("port {listen} of {}", subsystem.nqn);
+            if !plan.listen.iter().any(|word| same(word, listen)) {
+                faults.push(format!("{named}: listen has no such address"));
+            }
+            let at = resolve(listen, PORT).map_or(listen.clone(), |at| at.to_string());
+            let groups = ana_groups.iter().flatten().copied();
+            for group in groups.clone().filter(|group| !(1..=MAX_ANA_GROUP).contains(group)) {
+                faults.push(format!("{named}: ANA group {group}; it can be 1 to {MAX_ANA_GROUP}"));
+            }
+            let state = state.name();
+            if !said.insert((at.clone(), Err(state))) {
+                faults.push(format!("{named}: {state} is there more than once"));
+            }
+            // 0 is none.
+            let all: Vec<u32> = if ana_groups.is_none() { vec![0] } else { groups.collect() };
+            for group in all {
+                if !said.insert((at.clone(), Ok(group))) {
+                    let which = if group == 0 { "all groups".into() } else { format!("ANA group {group}") };
+                    faults.push(format!("{named}: {which} more than once"));
+                }
+            }
+        }
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMESPACE: &str = "[[subsystem.namespace]]\nnsid = 1\nstore = 'dram:1MiB'\n";
+
+    fn plan(ports: &str) -> Plan {
+        let text = format!(
+            "listen = ['127.0.0.1', '127.0.0.1:2']\n[[subsystem]]\nnqn = 'nqn.2026-11.example:a'\n{ports}\n{NAMESPACE}"
+        );
+        toml::from_str(&text).unwrap()
+    }
+
+    fn port(listen: &str, state: &str, groups: &str) -> String {
+        format!("[[subsystem.port]]\nlisten = '{listen}'\nana-state = '{state}'\n{groups}\n")
+    }
+
+    #[test]
+    fn faults_of_ports() {
+        let two = [
+            port("127.0.0.1:4420", "inaccessible", ""),
+            port("127.0.0.1", "optimized", "ana-groups = [1, 128]"),
+        ];
+        assert_eq!(faults(&plan(&two.concat())), Vec::<String>::new());
+        for (ports, fault) in [
+            (port("127.0.0.1:3", "change", ""), "listen has no such address"),
+            (port("127.0.0.1", "change", "ana-groups = [129]"), "ANA group 129; it can be 1 to 128"),
+            (port("127.0.0.1", "change", "ana-groups = [0]"), "ANA group 0; it can be 1 to 128"),
+            (
+                [&two[0], &*port("127.0.0.1", "inaccessible", "ana-groups = [1]")].concat(),
+                "inaccessible is there more",
+            ),
+            ([&two[0], &*port("127.0.0.1", "change", "")].concat(), "all groups more than once"),
+            (
+                [&two[1], &*port("127.0.0.1:4420", "change", "ana-groups = [128]")].concat(),
+                "ANA group 128 more than",
+            ),
+        ] {
+            let found = faults(&plan(&ports));
+            assert!(found.len() == 1 && found[0].contains(fault), "{fault}: {found:?}");
+        }
+        assert!(
+            "optimised".parse::<AnaName>().unwrap_err().contains("optimized, non-optimized, inaccessible")
+        );
+    }
+
+    #[test]
+    fn what_is_set_holds_and_is_no_fault() {
+        let mut plan = plan("");
+        let mut expected = PortAccess::default();
+        let states = AnaState::ALL.map(AnaName);
+        let mut random = nearside_random::Rng(7);
+        for _ in 0..2_000 {
+            let state = states[random.below(5) as usize];
+            let listen = if random.below(2) == 0 { "127.0.0.1" } else { "127.0.0.1:4420" };
+            let group = 1 + random.below(3) as u32;
+            if random.below(6) == 0 {
+                plan.subsystem[0].set_access(listen, state, None);
+                expected = PortAccess { all: state.0, ..PortAccess::default() };
+            } else {
+                plan.subsystem[0].set_access(listen, state, Some([group].into()));
+                expected.groups.insert(group, state.0);
+            }
+            assert_eq!(faults(&plan), Vec::<String>::new());
+            let access = plan.subsystem[0].access("127.0.0.1:4420");
+            for group in 1..=4 {
+                assert_eq!(access.of(group), expected.of(group), "{group}: {:?}", plan.subsystem[0].port);
+            }
+            assert_eq!(plan.subsystem[0].access("127.0.0.1:2"), PortAccess::default());
+        }
+    }
+}
