@@ -98,8 +98,8 @@ enum What {
     /// What a namespace or a host may have in a second; what is not said is unlimited
     #[command(subcommand)]
     Limit(OfLimit),
-    /// By an address, in what state hosts find namespaces (Asymmetric Namespace Access): hosts that have several paths
-    /// use another, and are told at once
+    /// By an address, in what state hosts find namespaces (Asymmetric Namespace Access): hosts that have
+    /// several paths use another, and are told at once
     Ana {
         /// One of those at which hosts are awaited
         address: String,

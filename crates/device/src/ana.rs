@@ -1,5 +1,5 @@
-//! Asymmetric Namespace Access (Base 2.0, 8.1): in what state hosts find the groups of a subsystem's namespaces
-//! by each of its ports.
+//! Asymmetric Namespace Access (Base 2.0, 8.1): in what state hosts find the groups of a subsystem's
+//! namespaces by each of its ports.
 //!
 //! All ports lead to the same store, so that a state is what the drive's owner says of it: a port that is to
 //! be used, one that is not, one that is about to be taken away.

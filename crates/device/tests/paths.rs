@@ -126,7 +126,7 @@ fn a_state_bars_what_is_behind_its_port_and_nothing_else() {
 fn a_flush_of_all_says_no_where_it_cannot_reach_one() {
     let subsystem = subsystem();
     let mut host = host_of(&subsystem, Some(0));
-    let mut flush = SubmissionEntry::new(io::FLUSH, 1, u32::MAX);
+    let flush = SubmissionEntry::new(io::FLUSH, 1, u32::MAX);
     assert_eq!(host.run(1, flush).status().code(), Status::SUCCESS);
     subsystem.set_access(0, of_group(9, AnaState::Inaccessible));
     assert_eq!(host.run(1, flush).status().code(), Status::ANA_INACCESSIBLE);

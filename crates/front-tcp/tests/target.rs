@@ -420,7 +420,7 @@ fn a_host_has_the_states_of_the_address_that_it_came_by() {
     let (controller, mut barred) = by(1);
     let inaccessible = PortAccess { all: AnaState::Inaccessible, ..PortAccess::default() };
     subsystem.set_access(1, inaccessible);
-    let mut status = |queue: &mut Queue| {
+    let status = |queue: &mut Queue| {
         let done = queue.execute(&Command::read(1, 0, 8), Some(vec![0; 4096])).unwrap();
         match done.outcome {
             Ok(_) => Status::SUCCESS,

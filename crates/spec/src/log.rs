@@ -176,8 +176,7 @@ layout! {
         nnv(set_nnv): u32 = 4;
         /// Goes on with every change of the group's state.
         chgcnt(set_chgcnt): u64 = 8;
-        /// Asymmetric Namespace Access state: 1 optimized, 2 non-optimized, 3 inaccessible, 4 persistent loss, Fh
-        /// change.
+        /// Its state: 1 optimized, 2 non-optimized, 3 inaccessible, 4 persistent loss, Fh change.
         state(set_state): u8 = 16;
     }
 }

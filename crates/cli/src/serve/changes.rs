@@ -108,6 +108,9 @@ impl Change {
                 if gone { Ok(()) } else { Err(format!("there is no namespace {nsid}")) }
             }
             Change::SetAna { subsystem, listen, state, groups } => {
+                if !plan.listens(&listen) {
+                    return Err(format!("no host is awaited at {listen}"));
+                }
                 plan.the_mut(subsystem.as_deref())?.set_access(&listen, state, groups);
                 Ok(())
             }

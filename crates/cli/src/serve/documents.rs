@@ -155,17 +155,22 @@ fn the_example_is_read_without_fault_and_says_every_key() {
     }
 }
 
-/// What is a file to the one is one to the other, as far as a schema can say it.
-#[test]
-fn the_schema_and_the_reader_take_and_refuse_the_same() {
+/// Whether the reader takes a file, and the schema.
+fn taken() -> impl Fn(&str) -> (bool, bool) {
     let schema = schema();
     jsonschema::draft202012::meta::validate(&schema).unwrap();
     let validator = jsonschema::draft202012::new(&schema).unwrap();
-    let both = |text: &str| {
+    move |text| {
         let value = serde_json::to_value(toml::from_str::<toml::Table>(text).unwrap()).unwrap();
         let plan = toml::from_str::<Plan>(text);
         (plan.is_ok_and(|plan| check::of_plan(&plan).is_empty()), validator.is_valid(&value))
-    };
+    }
+}
+
+/// What is a file to the one is one to the other, as far as a schema can say it.
+#[test]
+fn the_schema_and_the_reader_take_and_refuse_the_same() {
+    let both = taken();
     let example = text("serve.example.toml");
     let least = format!("[[subsystem]]\n{NAME}\n[[subsystem.namespace]]\n{NAMESPACE}\n");
     let changed = |from: &str, to: &str| {

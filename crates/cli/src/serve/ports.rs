@@ -52,6 +52,13 @@ pub fn same(one: &str, other: &str) -> bool {
     one == other || resolve(one, PORT).is_ok_and(|at| resolve(other, PORT) == Ok(at))
 }
 
+impl Plan {
+    /// Whether hosts are awaited there.
+    pub fn listens(&self, address: &str) -> bool {
+        self.listen.iter().any(|word| same(word, address))
+    }
+}
+
 impl SubsystemPlan {
     /// The states of its groups by an address.
     pub fn access(&self, listen: &str) -> PortAccess {
@@ -102,7 +109,7 @@ pub fn faults(plan: &Plan) -> Vec<String> {
         let mut said = BTreeSet::new();
         for PortPlan { listen, ana_state: AnaName(state), ana_groups } in &subsystem.port {
             let named = format!("port {listen} of {}", subsystem.nqn);
-            if !plan.listen.iter().any(|word| same(word, listen)) {
+            if !plan.listens(listen) {
                 faults.push(format!("{named}: listen has no such address"));
             }
             let at = resolve(listen, PORT).map_or(listen.clone(), |at| at.to_string());

@@ -1,5 +1,5 @@
-//! Several paths to one namespace: a stock host's native multipath goes by the states that the server says, and
-//! goes on when a path is pulled under it.
+//! Several paths to one namespace: a stock host's native multipath goes by the states that the server says,
+//! and goes on when a path is pulled under it.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -77,7 +77,8 @@ fn gone_by(guest: &mut Guest, path: u32) -> u64 {
     stat.trim().parse().unwrap()
 }
 
-pub fn goes_another_way(guest: &mut Guest, folder: &Path, port: u16) {
+/// A server with two namespaces, of groups 1 and 2.
+fn serve(folder: &Path, port: u16) -> Server {
     let stores = [image(&folder.join("path1.img"), 64), image(&folder.join("path2.img"), 16)];
     let config = folder.join("paths.toml");
     let text = format!(
@@ -89,7 +90,11 @@ pub fn goes_another_way(guest: &mut Guest, folder: &Path, port: u16) {
     std::fs::write(&config, text).unwrap();
     let mut command = nearside();
     command.args(["serve", "--config"]).arg(&config);
-    let server = Server::started(command);
+    Server::started(command)
+}
+
+pub fn goes_another_way(guest: &mut Guest, folder: &Path, port: u16) {
+    let server = serve(folder, port);
     let socket = folder.join("paths.sock").display().to_string();
     let control = |words: &[&str]| told(&[&["control", "--control", &socket], words].concat());
     let first = format!("127.0.0.1:{port}");
@@ -140,13 +145,26 @@ pub fn goes_another_way(guest: &mut Guest, folder: &Path, port: u16) {
     guest.until("[ -e /tmp/waited ]");
     assert_eq!(guest.sh("cat /tmp/waited").trim(), "0");
 
-    // Under a load that verifies, states change and at last a cable is pulled.
+    goes_on_under_a_load(guest, &ana, [&first, &second], &cable);
+    let (_, complaints, _) = guest.ran("dmesg | grep -E 'I/O error|Buffer I/O'", 20);
+    assert_eq!(complaints, "");
+    guest.sh(&format!("nvme disconnect -n {NQN}"));
+    server.stop();
+}
+
+/// Under a load that verifies, states change, and at last a cable is pulled.
+fn goes_on_under_a_load(
+    guest: &mut Guest,
+    ana: &dyn Fn(&str, &str, &[&str]) -> String,
+    [first, second]: [&str; 2],
+    cable: &Cable,
+) {
     guest.sh(
         "fio --name=p --filename=/dev/nvme0n1 --rw=randrw --bssplit=512/20:4k/60:64k/20 --blockalign=512 --direct=1 --size=32m \
          --ioengine=io_uring --iodepth=8 --time_based --runtime=30 --verify=crc32c --verify_backlog=64 --verify_fatal=1 \
          > /tmp/fio 2>&1; echo $? > /tmp/ended &",
     );
-    for (away, here) in [(&first, &second), (&second, &first)].repeat(3) {
+    for (away, here) in [(first, second), (second, first)].repeat(3) {
         ana(here, "optimized", &[]);
         ana(away, "change", &[]);
         std::thread::sleep(Duration::from_secs(1));
@@ -154,15 +172,11 @@ pub fn goes_another_way(guest: &mut Guest, folder: &Path, port: u16) {
         std::thread::sleep(Duration::from_secs(1));
     }
     // Now by the second alone, which is about to go; the first is there before.
-    ana(&second, "optimized", &[]);
-    ana(&first, "non-optimized", &[]);
+    ana(second, "optimized", &[]);
+    ana(first, "non-optimized", &[]);
     until_states(guest, 1, "non-optimized optimized");
     guest.refused("[ -e /tmp/ended ]");
     cable.pull();
     guest.until("[ -e /tmp/ended ]");
     assert_eq!(guest.sh("cat /tmp/ended").trim(), "0", "{}", guest.sh("cat /tmp/fio"));
-    let (_, complaints, _) = guest.ran("dmesg | grep -E 'I/O error|Buffer I/O'", 20);
-    assert_eq!(complaints, "");
-    guest.sh(&format!("nvme disconnect -n {NQN}"));
-    server.stop();
 }

@@ -139,17 +139,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 }
                 Message::Preempted { nsid, ticket } => self.preempted(nsid, ticket, now),
                 Message::Quotas => self.quotas_changed(),
-                // Another port is no way of its host's.
-                Message::Access { port } if self.shared.config.port != Some(port) => {}
-                Message::Access { .. } => {
-                    let shared = self.shared.clone();
-                    self.attached
-                        .iter_mut()
-                        .for_each(|attached| attached.barred = shared.bars(attached.nsid));
-                    if let Some(admin) = &mut self.admin {
-                        admin.access_changed();
-                    }
-                }
+                Message::Access { port } => self.access_changed(port),
                 Message::Done { .. }
                 | Message::ErrorEvent { .. }
                 | Message::Reservation { .. }
@@ -164,6 +154,18 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             }
         }
         count
+    }
+
+    /// By a port, namespaces are found in other states; another port is no way of the host's.
+    fn access_changed(&mut self, port: u16) {
+        let shared = self.shared.clone();
+        if shared.config.port != Some(port) {
+            return;
+        }
+        self.attached.iter_mut().for_each(|attached| attached.barred = shared.bars(attached.nsid));
+        if let Some(admin) = &mut self.admin {
+            admin.access_changed();
+        }
     }
 
     /// All queues go, once what runs has ended.
