@@ -89,8 +89,8 @@ layout! {
         kas(set_kas): u16 = 320;
         /// ANA transition time at most, seconds.
         anatt(set_anatt): u8 = 342;
-        /// ANA capabilities: bits 4:0 the states that are reported, 6 a namespace stays in its group, 7 Namespace
-        /// Management takes groups.
+        /// ANA capabilities: bits 4:0 the states that are reported, 6 a namespace stays in its group, 7
+        /// Namespace Management takes groups.
         anacap(set_anacap): u8 = 343;
         /// The largest ANA group.
         anagrpmax(set_anagrpmax): u32 = 344;

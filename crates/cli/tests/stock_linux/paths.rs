@@ -118,6 +118,8 @@ pub fn goes_another_way(guest: &mut Guest, folder: &Path, port: u16) {
     ana(&first, "inaccessible", &["--group", "2"]);
     until_states(guest, 2, "inaccessible optimized");
     assert_eq!(states(guest, 1), "optimized optimized");
+    let log = guest.sh("nvme ana-log /dev/nvme0");
+    assert!(log.contains("optimized") && log.contains("inaccessible"), "{log}");
     ana(&second, "non-optimized", &[]);
     until_states(guest, 1, "optimized non-optimized");
     until_states(guest, 2, "inaccessible non-optimized");
