@@ -9,10 +9,15 @@ use std::collections::BTreeMap;
 use nearside_spec::Status;
 use nearside_spec::log::{AnaGroup, AnaHeader};
 
+use crate::subsystem::MAX_NSID;
+
 /// The largest ANA group (ANAGRPMAX), and how many there are (NANAGRPID).
 pub const MAX_ANA_GROUP: u32 = 128;
 /// ANACAP: all five states are reported, and a namespace stays in its group.
 pub(crate) const CAPABILITIES: u8 = 0x1f | 1 << 6;
+/// Bytes of the log page, however much of it is said: hosts read as much as there could be, in pieces.
+const PAGE: usize =
+    AnaHeader::SIZE + MAX_ANA_GROUP as usize * AnaGroup::SIZE + MAX_NSID as usize * size_of::<u32>();
 /// ANATT: how long a host waits in the state `change`, in seconds.
 pub(crate) const TRANSITION_S: u8 = 10;
 
@@ -160,6 +165,7 @@ impl Ports {
             page.extend(entry.0);
             page.extend(nsids.iter().flat_map(|nsid| nsid.to_le_bytes()));
         }
+        page.resize(PAGE, 0);
         page
     }
 }
@@ -183,7 +189,7 @@ mod tests {
         ));
         assert!(ports.set(4, access(AnaState::Change, &[(7, AnaState::Optimized)])));
         let page = ports.page(Some(4), &namespaces, false);
-        assert_eq!(page.len(), 16 + 2 * 32 + 3 * 4);
+        assert!(page.len() == 8208 && page[16 + 2 * 32 + 3 * 4..].iter().all(|byte| *byte == 0));
         let header = AnaHeader::from_bytes(&page);
         assert_eq!((header.chgcnt(), header.ngrps()), (2, 2));
         let first = AnaGroup::from_bytes(&page[16..]);
@@ -192,7 +198,7 @@ mod tests {
         let second = AnaGroup::from_bytes(&page[56..]);
         assert_eq!((second.agid(), second.nnv(), second.chgcnt(), second.state()), (7, 1, 0, 1));
         let alone = ports.page(Some(4), &namespaces, true);
-        assert_eq!((alone.len(), AnaGroup::from_bytes(&alone[48..]).agid()), (16 + 2 * 32, 7));
+        assert_eq!((AnaGroup::from_bytes(&alone[48..]).agid(), alone[80]), (7, 0));
         // Other ports, and no port, are as if nothing had been said.
         for port in [Some(0), None] {
             let page = ports.page(port, &namespaces, false);

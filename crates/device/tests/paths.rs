@@ -173,6 +173,11 @@ fn hosts_are_told_and_read_what_holds() {
     assert_eq!(host.completed(0).unwrap().result(), told);
     assert_eq!(page(&mut host, false), (2, vec![(1, 2, 1, vec![1, 2]), (9, 2, 2, vec![3])]));
     assert_eq!(page(&mut host, true), (2, vec![(1, 2, 1, vec![]), (9, 2, 2, vec![])]));
+    // Hosts read in pieces what there could be, and not what there is.
+    let mut rest = command(admin::GET_LOG_PAGE, 0, &[u32::from(lid::ANA) | 1023 << 16, 0, 4096]);
+    assert!(host.admin(rest).is_ok() && host.bytes(FREE, 4096) == [0; 4096]);
+    rest.cdw[12] = 8212;
+    refused(host.admin(rest), Status::INVALID_FIELD.dnr());
     // What holds already is no change.
     host.submit(0, command(admin::ASYNC_EVENT_REQUEST, 0, &[]));
     subsystem.set_access(7, of_group(9, AnaState::NonOptimized));
