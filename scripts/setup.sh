@@ -20,7 +20,7 @@ wanted() {
   # Records say of which commit they are.
   case $what in test|bench|studies) echo "git:/usr/bin/git" ;; esac
   case $what in deb) echo "dpkg-dev:/usr/bin/dpkg-shlibdeps binutils:/usr/bin/strip" ;; esac
-  case $what in wheel) echo "python3:/usr/bin/python3 python3-venv:/usr/share/doc/python3-venv" ;; esac
+  case $what in wheel|bench) echo "python3:/usr/bin/python3 python3-venv:/usr/share/doc/python3-venv" ;; esac
   case $what in package-test) echo "mmdebstrap:/usr/bin/mmdebstrap lintian:/usr/bin/lintian e2fsprogs:/sbin/mke2fs" ;; esac
   command -v cargo >/dev/null || echo "curl:/usr/bin/curl ca-certificates:/etc/ssl/certs/ca-certificates.crt"
   case $what in demo|test|bench|studies|sanitize) echo "e2fsprogs:/sbin/mke2fs f2fs-tools:/sbin/mkfs.f2fs mount:/bin/mount" ;; esac
@@ -120,6 +120,10 @@ if [ "$what" = test ] && ! $oracles/bin/python -c 'import duckdb, fsspec, maturi
   say "installing DuckDB, pyarrow, pandas, fsspec, pytest and maturin into $oracles"
   python duckdb==2.0.1 pyarrow==26.0.1 pandas==3.1.1 fsspec==2026.9.0 pytest==9.2.0 "$maturin" \
     || say "could not install them; what needs them is left out"
+fi
+if [ "$what" = bench ] && ! $oracles/bin/python -c 'import datafusion, duckdb, numpy' 2>/dev/null; then
+  say "installing DuckDB, DataFusion and NumPy into $oracles"
+  python duckdb==2.0.1 datafusion==55.0.0 numpy==2.4.6 || say "could not install them; what stands beside them is left out"
 fi
 if [ "$what" = wheel ] && ! $oracles/bin/python -c 'import maturin' 2>/dev/null; then
   say "installing maturin into $oracles"

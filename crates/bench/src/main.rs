@@ -20,6 +20,7 @@ mod paths;
 mod processes;
 mod scaling;
 mod sockets;
+mod tables;
 mod targets;
 mod tcp;
 mod view;
@@ -39,7 +40,7 @@ struct Args {
     #[arg(long, default_value = "bench")]
     name: String,
     /// Only these groups: floors, io, vfio, attach, pager, scan, generator, sim, paths, medium, scaling,
-    /// near-data, processes, drive, view, tcp.
+    /// near-data, processes, tables, drive, view, tcp.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Where records are kept.
@@ -59,7 +60,7 @@ struct Args {
 /// What is measured in this process, or in others that are whole: its name, and how.
 type Group = (&'static str, fn(bool, figures::Sink<'_>) -> Result<(), Failure>);
 
-const GROUPS: [Group; 10] = [
+const GROUPS: [Group; 11] = [
     ("paths", paths::paths),
     ("medium", medium::punctuality),
     ("attach", attach::attach),
@@ -67,6 +68,7 @@ const GROUPS: [Group; 10] = [
     ("scaling", scaling::scaling),
     ("near-data", figures::near_data),
     ("processes", processes::processes),
+    ("tables", tables::tables),
     ("drive", figures::idle),
     ("view", view::view),
     ("tcp", tcp::tcp),

@@ -68,7 +68,7 @@ impl<F: Firmware<AnyStore>> Serving<F> {
 }
 
 /// One queue, and commands of one size.
-struct Load {
+pub(crate) struct Load {
     initiator: Initiator<TscClock>,
     bytes: usize,
     random: Random,
@@ -77,7 +77,7 @@ struct Load {
 }
 
 impl Load {
-    fn new(controller: &Association, depth: u16, bytes: usize) -> Result<Load, Failure> {
+    pub(crate) fn new(controller: &Association, depth: u16, bytes: usize) -> Result<Load, Failure> {
         let initiator = controller.initiator(depth, Policy::Polled, TscClock::new())?;
         Ok(Load { initiator, bytes, random: Random::new(9), latencies: None })
     }
@@ -87,7 +87,7 @@ impl Load {
     }
 
     /// Keeps `depth` reads out for so long: how many a second.
-    fn reads(&mut self, depth: usize, time: Duration) -> Result<f64, Failure> {
+    pub(crate) fn reads(&mut self, depth: usize, time: Duration) -> Result<f64, Failure> {
         let clock = *self.initiator.clock();
         let blocks = (self.bytes / BLOCK) as u32;
         let mut spare: Vec<Vec<u8>> = (0..depth).map(|_| vec![0; self.bytes]).collect();

@@ -1,0 +1,344 @@
+//! Rows, vectors and tables in the drive, each beside what its user would take in its place: a selection
+//! beside DuckDB and DataFusion, the nearest rows beside NumPy, on a mount of the same image, all with one
+//! thread; rows by their numbers beside a host that reads the pages they lie in over the same connection.
+//!
+//! Peers in Python are there before they are asked, so that no start of theirs is measured; ours is a whole
+//! process. Rounds take turns, and who answers otherwise has no figure.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nearside_clock::TscClock;
+use nearside_driver::Policy;
+use nearside_fsrlib::{Ask, GatherOptions, Operation, Pooling, Record, Session, TcpTransport};
+use nearside_instrument::Failure;
+use nearside_instrument::kernel::LoopMount;
+use nearside_instrument::volume::{self, Kind};
+use nearside_loadgen::record::Figure;
+use nearside_random::Rng;
+
+use crate::figures::Sink;
+use crate::tcp::{Load, Serving};
+
+/// Numbers of a vector.
+const COLUMNS: usize = 128;
+const CITIES: [&str; 8] = ["Berlin", "Paris", "Rome", "Oslo", "Bern", "Madrid", "Lisbon", "Vienna"];
+/// Bags of rows that are pooled, and rows of each.
+const BAGS: usize = 64;
+const ROWS: usize = 80;
+/// Bytes that a host reads for a row.
+const PAGE: usize = 4096;
+
+/// What a peer does at each line that it is told: how many milliseconds it took, and what came of it.
+const DUCKDB: &str = r#"
+import duckdb, sys, time
+duckdb.sql('set threads = 1')
+for path in map(str.strip, sys.stdin):
+    begun = time.perf_counter()
+    rows = duckdb.sql(f"select city, count(*), sum(distance) from read_csv('{path}') where price >= 99 group by city").fetchall()
+    took = time.perf_counter() - begun
+    print(took * 1e3, ' '.join(sorted(f'{c},{n},{s}' for c, n, s in rows)), flush=True)
+"#;
+const DATAFUSION: &str = r#"
+import sys, time
+from datafusion import SessionConfig, SessionContext
+for path in map(str.strip, sys.stdin):
+    context = SessionContext(SessionConfig().with_target_partitions(1))
+    begun = time.perf_counter()
+    context.register_csv('t', path)
+    batches = context.sql('select city, count(*) n, sum(distance) s from t where price >= 99 group by city').collect()
+    took = time.perf_counter() - begun
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    print(took * 1e3, ' '.join(sorted(f"{r['city']},{r['n']},{r['s']}" for r in rows)), flush=True)
+"#;
+const NUMPY: &str = r#"
+import numpy as np, sys, time
+query, table = None, None
+for path in map(str.strip, sys.stdin):
+    if table is None:
+        table, query = np.load(path), np.full(128, 0.5, '<f4')
+        query[::3] = -1
+    begun = time.perf_counter()
+    score = table @ query
+    first = np.argpartition(-score, 10)[:10]
+    first = first[np.argsort(-score[first])]
+    took = time.perf_counter() - begun
+    print(took * 1e3, ' '.join(map(str, first)), flush=True)
+"#;
+
+/// A peer that waits for what it is asked.
+struct Peer {
+    name: &'static str,
+    process: Child,
+    ask: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    /// `None`, with a word: it is not here.
+    fn start(name: &'static str, needs: &str, script: &str) -> Option<Peer> {
+        let python = Path::new("target/oracles/bin/python");
+        let here =
+            Command::new(python).args(["-c", &format!("import {needs}")]).stderr(Stdio::null()).status();
+        if !here.is_ok_and(|status| status.success()) {
+            eprintln!(
+                "  left out beside the others: {name} is not in target/oracles (scripts/setup.sh bench)"
+            );
+            return None;
+        }
+        let mut command = Command::new(python);
+        for libraries in ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"] {
+            command.env(libraries, "1");
+        }
+        let command = command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().ok()?;
+        let (ask, answers) = (process.stdin.take()?, BufReader::new(process.stdout.take()?));
+        Some(Peer { name, process, ask, answers })
+    }
+
+    fn ask(&mut self, path: &Path) -> Result<(f64, String), Failure> {
+        writeln!(self.ask, "{}", path.display())?;
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        let (took, answer) = line.trim().split_once(' ').ok_or_else(|| format!("{} ended", self.name))?;
+        Ok((took.parse()?, answer.to_owned()))
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Our command as its user runs it.
+struct Ours {
+    nearside: PathBuf,
+    image: PathBuf,
+}
+
+impl Ours {
+    fn run(&self, words: &[&str], answer: fn(&str) -> String) -> Result<(f64, String), Failure> {
+        let begun = Instant::now();
+        let mut command = Command::new(&self.nearside);
+        let command = command.arg(words[0]).arg("-d").arg(&self.image).args(["--threads", "1"]);
+        let out = command.args(&words[1..]).stdin(Stdio::null()).output()?;
+        let took = begun.elapsed().as_secs_f64() * 1e3;
+        if !out.status.success() {
+            return Err(format!("{words:?}: {}", String::from_utf8_lossy(&out.stderr)).into());
+        }
+        Ok((took, answer(&String::from_utf8_lossy(&out.stdout))))
+    }
+}
+
+/// The rows behind the names' row, sorted.
+fn rows(text: &str) -> String {
+    let mut rows: Vec<&str> = text.lines().skip(1).collect();
+    rows.sort_unstable();
+    rows.join(" ")
+}
+
+/// The first word of each line.
+fn first_words(text: &str) -> String {
+    let words: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    words.join(" ")
+}
+
+/// All rounds of one work, the first for the caches.
+fn contest(
+    work: &str,
+    ours: &dyn Fn() -> Result<(f64, String), Failure>,
+    peers: &mut [Peer],
+    path: &Path,
+    rounds: usize,
+    sink: Sink<'_>,
+) -> Result<(), Failure> {
+    let mut times = vec![Vec::new(); peers.len() + 1];
+    for round in 0..=rounds {
+        let (took, expected) = ours()?;
+        let mut all = vec![took];
+        for peer in &mut *peers {
+            let (took, answer) = peer.ask(path)?;
+            if answer != expected {
+                return Err(format!("{work}: {} says {answer}, the drive {expected}", peer.name).into());
+            }
+            all.push(took);
+        }
+        if round > 0 {
+            all.into_iter().zip(&mut times).for_each(|(took, times)| times.push(took));
+        }
+    }
+    let (ours, theirs) = times.split_at(1);
+    for (peer, times) in peers.iter().zip(theirs) {
+        let name = format!("{work}, one thread: ext4 / {}", peer.name);
+        sink(Figure::of(&name, "ms", &ours[0]).beside(&Figure::of(peer.name, "ms", times)));
+    }
+    Ok(())
+}
+
+/// So many bytes of CSV; of a hundred rows one has a price of 99 and more.
+fn write_csv(path: &Path, bytes: u64) -> Result<(), Failure> {
+    let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
+    let mut random = Rng(2026);
+    let (mut written, mut id) = (0, 0u64);
+    let mut line = Vec::new();
+    out.write_all(b"id,city,price,distance,note\n")?;
+    while written < bytes {
+        line.clear();
+        let (city, price) = (random.pick(&CITIES), random.below(10_000));
+        let (distance, note) = (random.below(10_000), random.below(1_000));
+        writeln!(line, "{id},{city},{}.{:02},{distance},some text of {note}", price / 100, price % 100)?;
+        out.write_all(&line)?;
+        written += line.len() as u64;
+        id += 1;
+    }
+    Ok(out.flush()?)
+}
+
+/// So many vectors as NumPy keeps them. Whole numbers, whose sums are exact in any order.
+fn write_vectors(path: &Path, rows: usize) -> Result<(), Failure> {
+    let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
+    let mut head = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {COLUMNS}), }}");
+    while !(10 + head.len() + 1).is_multiple_of(64) {
+        head.push(' ');
+    }
+    head.push('\n');
+    out.write_all(b"\x93NUMPY\x01\0")?;
+    out.write_all(&(head.len() as u16).to_le_bytes())?;
+    out.write_all(head.as_bytes())?;
+    let mut random = Rng(7);
+    for _ in 0..rows * COLUMNS {
+        out.write_all(&(random.below(2001) as f32 - 1000.0).to_le_bytes())?;
+    }
+    Ok(out.flush()?)
+}
+
+/// All rows.
+pub fn tables(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
+    let (csv_bytes, count, rounds) = if fast { (64 << 20, 100_000, 3) } else { (1 << 30, 1_000_000, 7) };
+    eprintln!("tables: making a volume of {} MiB of CSV and {count} vectors ...", csv_bytes >> 20);
+    let folder = tempfile::tempdir_in("target")?;
+    let (tree, image) = (folder.path().join("tree"), folder.path().join("tables.img"));
+    std::fs::create_dir(&tree)?;
+    write_csv(&tree.join("trips.csv"), csv_bytes)?;
+    write_vectors(&tree.join("vectors.npy"), count)?;
+    volume::make(Kind::Ext4, &image, &tree, 2 << 30)?;
+    std::fs::remove_dir_all(&tree)?;
+    beside_python(&image, csv_bytes, count, rounds, sink)?;
+    gathered(&image, count, rounds, sink)
+}
+
+fn beside_python(
+    image: &Path,
+    csv_bytes: u64,
+    count: usize,
+    rounds: usize,
+    sink: Sink<'_>,
+) -> Result<(), Failure> {
+    let nearside = std::env::current_exe()?.with_file_name("nearside");
+    if !nearside.exists() {
+        eprintln!("  left out: {} is not built (cargo build --release -p nearside-cli)", nearside.display());
+        return Ok(());
+    }
+    let mount = match LoopMount::new(image) {
+        Ok(mount) => mount,
+        Err(e) => return Ok(eprintln!("  left out: no loop mount to stand beside: {e}")),
+    };
+    let ours = Ours { nearside, image: image.to_owned() };
+    let select = [
+        "select",
+        "/trips.csv",
+        "--where",
+        "price >= 99",
+        "--group-by",
+        "city",
+        "--aggregate",
+        "count(*), sum(distance)",
+        "--output",
+        "csv",
+    ];
+    let mut peers: Vec<Peer> = [("DuckDB", "duckdb", DUCKDB), ("DataFusion", "datafusion", DATAFUSION)]
+        .into_iter()
+        .filter_map(|(name, needs, script)| Peer::start(name, needs, script))
+        .collect();
+    let work = format!("{} MiB of CSV, of a hundred rows one, in groups", csv_bytes >> 20);
+    contest(&work, &|| ours.run(&select, rows), &mut peers, &mount.path("/trips.csv"), rounds, sink)?;
+    drop(peers);
+    let query: Vec<String> = (0..COLUMNS).map(|n| if n % 3 == 0 { "-1" } else { "0.5" }.to_owned()).collect();
+    let query = query.join(",");
+    let nearest = ["nearest", "/vectors.npy", "--query", &query, "-k", "10"];
+    let mut peers: Vec<Peer> = Peer::start("NumPy", "numpy", NUMPY).into_iter().collect();
+    let work = format!("nearest of {count} rows of {COLUMNS} f32");
+    contest(&work, &|| ours.run(&nearest, first_words), &mut peers, &mount.path("/vectors.npy"), rounds, sink)
+}
+
+/// Rows by their numbers over the network, pooled in the drive, and a host that reads their pages.
+fn gathered(image: &Path, count: usize, rounds: usize, sink: Sink<'_>) -> Result<(), Failure> {
+    eprintln!("tables: rows by their numbers over NVMe/TCP ...");
+    let serving = Serving::with(&format!("file:{}", image.display()), nearside_embedded::firmware())?;
+    let controller = serving.connect()?;
+    let transport = TcpTransport::over(&controller, Policy::Polled, TscClock::new())?;
+    let mut session = Session::new(transport, Arc::new(TscClock::new()));
+    let mut pages = Load::new(&controller, 32, PAGE)?;
+    let mut random = Rng(80);
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let mut moved = 0;
+    for round in 0..=rounds {
+        let indices: Vec<u64> = (0..BAGS * ROWS).map(|_| random.below(count as u64)).collect();
+        let options = GatherOptions {
+            pooling: Pooling::Sum,
+            indices,
+            bags: vec![ROWS as u32; BAGS],
+            ..Default::default()
+        };
+        let ask = Ask::path("/vectors.npy", Operation::Gather(options));
+        let (begun, mut answered) = (Instant::now(), 0);
+        let summary = session.stream(&ask, |record| {
+            answered += usize::from(matches!(record, Record::Row { .. }));
+            std::ops::ControlFlow::Continue(())
+        })?;
+        let took = begun.elapsed().as_secs_f64() * 1e3;
+        if answered != BAGS {
+            return Err(format!("{answered} bags were answered of {BAGS}").into());
+        }
+        moved = summary.moved.bytes_out + summary.moved.bytes_in;
+        let rate = pages.reads(32, Duration::from_millis(300))?;
+        if round > 0 {
+            ours.push(took);
+            theirs.push((BAGS * ROWS) as f64 / rate * 1e3);
+        }
+    }
+    let work = format!("TCP: {BAGS} bags of {ROWS} rows of {COLUMNS} f32, summed");
+    let theirs = Figure::of("their pages, read at QD32", "ms", &theirs);
+    sink(Figure::of(&work, "ms", &ours).beside(&theirs));
+    let all = Figure::of("their pages", "B", &[(BAGS * ROWS * PAGE) as f64]);
+    sink(Figure::of(&format!("{work}: bytes moved"), "B", &[moved as f64]).beside(&all));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_compared_in_one_form() {
+        assert_eq!(rows("city,n\nb,2\na,1\n"), "a,1 b,2");
+        assert_eq!(first_words("7 0.5\n3 0.25\n"), "7 3");
+    }
+
+    #[test]
+    fn a_table_is_as_numpy_keeps_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("v.npy");
+        write_vectors(&path, 3).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let head = usize::from(u16::from_le_bytes([bytes[8], bytes[9]])) + 10;
+        assert!(head.is_multiple_of(64) && bytes[head - 1] == b'\n');
+        assert_eq!(bytes.len(), head + 3 * COLUMNS * 4);
+    }
+}
