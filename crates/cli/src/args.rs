@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use nearside_driver::Policy;
-use nearside_driver::tcp::Options;
+use nearside_driver::tcp::{Options, Recovery};
 use nearside_embedded::partition::{Logical, Wanted};
 use nearside_fsrlib::Credentials;
 
@@ -20,7 +21,8 @@ pub struct DriveArgs {
     /// Image file (raw or qcow2, also as .gz or .zst), block device,
     /// qcow2:PATH?snapshot=NAME, file:PATH (raw, whatever its first bytes
     /// say), unix:PATH of an attached drive,
-    /// nvme+tcp://HOST:PORT/NQN/NSID, or vfio-user:PATH
+    /// nvme+tcp://HOST:PORT/NQN/NSID (several HOST:PORT with commas between them
+    /// are paths to one drive), or vfio-user:PATH
     #[arg(
         short = 'd',
         long = "drive",
@@ -79,6 +81,8 @@ pub struct DriveArgs {
     pub json: bool,
     #[command(flatten)]
     pub host: HostArgs,
+    #[command(flatten)]
+    pub recovery: RecoveryArgs,
     /// Threads that search, count or sum a tree of an image, each with a drive of its own; 1: one drive, one
     /// command [default: one for each core]
     #[arg(long, value_name = "N")]
@@ -122,6 +126,34 @@ impl HostArgs {
             None => options,
         };
         Ok(Options { header_digest: self.hdr_digest, data_digest: self.data_digest, ..options })
+    }
+}
+
+/// How a connection that was lost is made again, in nvme-cli's words.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Network")]
+pub struct RecoveryArgs {
+    /// Seconds before a lost connection is made again, and from each attempt to the next: the command goes on
+    /// where it was. Other addresses (nvme+tcp://HOST:PORT,HOST:PORT/NQN/NSID) are tried at once
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    pub reconnect_delay: u32,
+    /// Seconds after which a lost connection is given up, and the command fails; -1: never, 0: at once
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 600,
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(i32).range(-1..)
+    )]
+    pub ctrl_loss_tmo: i32,
+}
+
+impl From<RecoveryArgs> for Recovery {
+    fn from(args: RecoveryArgs) -> Recovery {
+        Recovery {
+            reconnect_delay: Duration::from_secs(args.reconnect_delay.into()),
+            ctrl_loss_tmo: u64::try_from(args.ctrl_loss_tmo).ok().map(Duration::from_secs),
+        }
     }
 }
 

@@ -28,6 +28,7 @@ Examples:
   nearside grep -d disk.img --as 1000:1000 -r secret /home
   nearside grep -d unix:/run/nearside.sock -ri timeout /etc --json
   nearside grep -d vfio-user:/run/nearside/vm1.sock -r ERROR /var/log
+  nearside grep -d nvme+tcp://127.0.0.1:4420,127.0.0.2:4420/NQN/1 --ctrl-loss-tmo 60 -r ERROR /var/log   # by either address; a lost connection is made again
 
 Flags mean what they mean in GNU grep, or in ripgrep where GNU grep has none of that name. Where the two differ, GNU grep's meaning
 holds: -z is lines that end in NUL (ripgrep's -z is --search-zip here), -U does nothing, -s silences messages. -d names the drive, and

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nearside_clock::TscClock;
+use nearside_driver::tcp;
 use nearside_embedded::named::{Place, Way, socket_of};
 use nearside_embedded::partition::Logical;
 use nearside_embedded::{AnyStore, Embedded, Options};
@@ -107,9 +108,10 @@ fn whole(args: &DriveArgs) -> Result<Opened, Failure> {
     let way = Way {
         policy: args.completion.into(),
         network: match place {
-            Place::Network(_) => args.host.options()?,
+            Place::Network(_) => tcp::Options { recovery: args.recovery.into(), ..args.host.options()? },
             _ => Default::default(),
         },
+        tell: Some(|name, notice| complain(&format!("{name}: {notice}"))),
         encoding: if args.get_features { Encoding::GetFeatures } else { Encoding::default() },
         stop: Some(|| interrupt::to_cancel().map_err(|failure| failure.to_string())),
     };

@@ -31,6 +31,22 @@ pub enum Failure {
     Digest,
 }
 
+impl Failure {
+    /// Whether the way to the drive was lost, and not the command refused or failed there: it can be sent
+    /// again over another, if doing it twice does no harm.
+    pub fn is_loss(self) -> bool {
+        match self {
+            Failure::Reset | Failure::Unresponsive | Failure::Lost => true,
+            // What the connection delivers is not what the drive sent, so another connection is wanted.
+            // (The kernel sends the command once more over the same.)
+            Failure::Digest => true,
+            // The drive's own word; what the host did itself; a drive that says less than the truth, which it
+            // would say again.
+            Failure::Status(_) | Failure::QueueDeleted | Failure::Short => false,
+        }
+    }
+}
+
 /// Why the driver could not do something.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -96,6 +112,16 @@ pub enum Error {
         what: &'static str,
         /// Its answer, and what may help.
         why: String,
+        /// Whether the same may be asked again: its answer had no Do Not Retry.
+        again: bool,
+    },
+    /// The connection was not made, or the system lost it.
+    #[error("{what}: {source}")]
+    Connection {
+        /// "connecting", or "the connection".
+        what: &'static str,
+        /// What the system said.
+        source: std::io::Error,
     },
     /// The target closed the connection.
     #[error("the target closed the connection")]
@@ -109,7 +135,7 @@ pub enum Error {
     /// The connection was ended, because the server broke the protocol of vfio-user.
     #[error("the server broke the protocol: {0}")]
     Wire(WireError),
-    /// The system refused memory, an eventfd, a thread or a connection.
+    /// The system refused memory, an eventfd, a thread or a socket.
     #[error("{what}: {source}")]
     System {
         /// What was asked for.
@@ -117,6 +143,38 @@ pub enum Error {
         /// Its answer.
         source: std::io::Error,
     },
+}
+
+impl Error {
+    /// Whether the connection or the controller was lost: where the kernel begins its error recovery.
+    pub fn is_loss(&self) -> bool {
+        match self {
+            Error::Command { failure, .. } => failure.is_loss(),
+            // The peer is gone, or does not answer in time; the controller says that it is broken, or was
+            // stopped because of one of these.
+            Error::Closed | Error::Connection { .. } | Error::TimedOut { .. } => true,
+            Error::Fatal | Error::NotReady { .. } | Error::Stopped => true,
+            // Either side takes what came for wrong, as after damage on the way. The connection is over.
+            Error::Terminated(_) | Error::Protocol(_) | Error::Wire(_) => true,
+            // It is there, and says no.
+            Error::Refused { .. } | Error::Unsupported(_) | Error::Namespace { .. } => false,
+            // This host's own limits and mistakes.
+            Error::NoMemory { .. } | Error::NoQueues(_) | Error::Address(_) | Error::System { .. } => false,
+        }
+    }
+
+    /// Whether a connection that was not made for this reason may be made later. The kernel ends its attempts
+    /// at a status with Do Not Retry and at a failed authentication.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Error::Refused { again, .. } => *again,
+            Error::Command { failure: Failure::Status(status), .. } => *status != status.dnr(),
+            // What the target can and has, which it says of itself.
+            Error::Unsupported(_) | Error::Namespace { .. } => false,
+            // A name that is not resolved now, or a host without memory, may be better later.
+            _ => true,
+        }
+    }
 }
 
 /// A command that was not taken: nothing was sent, and its buffer is back.
@@ -149,3 +207,42 @@ impl<B> std::fmt::Display for Rejected<B> {
 }
 
 impl<B: std::fmt::Debug> std::error::Error for Rejected<B> {}
+
+#[cfg(test)]
+mod tests {
+    use nearside_spec::Status;
+
+    use super::*;
+
+    #[test]
+    fn what_is_lost_and_what_is_refused() {
+        let of = |failure| Error::Command { command: "a read", failure };
+        let refused = |again| Error::Refused { what: "connect", why: String::new(), again };
+        let reset = || Error::Connection {
+            what: "the connection",
+            source: std::io::ErrorKind::ConnectionReset.into(),
+        };
+        let late = Error::TimedOut { command: "a read", timeout_ms: 1 };
+        let busy = Status::NAMESPACE_NOT_READY;
+        // Whether it is a loss, and whether a connection may be made later.
+        for (error, is_loss, may_pass) in [
+            (Error::Closed, true, true),
+            (reset(), true, true),
+            (late, true, true),
+            (Error::Fatal, true, true),
+            (Error::Protocol(Fatal::SEQUENCE), true, true),
+            (Error::Terminated(Fatal::SEQUENCE), true, true),
+            (of(Failure::Lost), true, true),
+            (of(Failure::Digest), true, true),
+            (of(Failure::Short), false, true),
+            (of(Failure::Status(busy)), false, true),
+            (of(Failure::Status(busy.dnr())), false, false),
+            (refused(true), false, true),
+            (refused(false), false, false),
+            (Error::Namespace { nsid: 1, why: "" }, false, false),
+            (Error::Address(String::new()), false, true),
+        ] {
+            assert_eq!((error.is_loss(), error.may_pass()), (is_loss, may_pass), "{error:?}");
+        }
+    }
+}

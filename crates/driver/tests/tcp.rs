@@ -398,7 +398,7 @@ fn nobody_and_someone_silent() {
     assert!(matches!(error, Error::TimedOut { command: "initialisation", timeout_ms: 200 }), "{error}");
     drop(listener);
     let error = Association::connect(&address, options, clock).unwrap_err();
-    assert!(matches!(error, Error::System { what: "connecting", .. }), "{error}");
+    assert!(matches!(error, Error::Connection { what: "connecting", .. }), "{error}");
 }
 
 /// The target grants four I/O queues. Six dials end at once, six Connects are refused, four are good; after

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! NAME = "unix:" PATH                       the socket of a drive that `nearside attach` serves
-//!      | "nvme+tcp://" HOST ":" PORT "/" NQN "/" NSID
+//!      | "nvme+tcp://" HOST ":" PORT ["," HOST ":" PORT]... "/" NQN "/" NSID
+//!                                          over the network, by any of these addresses
 //!      | "vfio-user:" PATH                  an NVMe function in another process
 //!      | PATH                               a device of a kernel's that drives a Nearside drive, or else an
 //!                                           image or a block device, for a drive in this process
@@ -17,11 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use nearside_clock::TscClock;
-use nearside_driver::tcp::{Address, Association};
+use nearside_driver::tcp::{Address, Addresses};
 use nearside_driver::{Driver, Policy, tcp, vfio_user};
 use nearside_fsrlib::kernel::Found;
 use nearside_fsrlib::{
-    Encoding, KernelTransport, SocketTransport, TcpTransport, Transport, VfioUserTransport, socket,
+    Encoding, KernelTransport, Notice, Reconnecting, SocketTransport, TcpPaths, Transport, VfioUserTransport,
+    socket,
 };
 
 use crate::Options;
@@ -32,7 +34,7 @@ pub enum Place<'n> {
     /// The socket of an attached drive.
     Socket(&'n Path),
     /// A namespace over the network.
-    Network(Box<Address>),
+    Network(Addresses),
     /// The socket of an NVMe function in another process.
     Process(&'n Path),
     /// A device file: the kernel may drive a Nearside drive by it.
@@ -44,13 +46,18 @@ pub enum Place<'n> {
 /// Gives what a kernel's commands are given up by; or says why there is nothing.
 pub type GivesStop = fn() -> Result<Arc<AtomicBool>, String>;
 
+/// Takes a drive's name, and what became of the connection to it.
+pub type Tells = fn(&str, &Notice);
+
 /// How a drive outside this process is reached.
 #[derive(Clone, Debug)]
 pub struct Way {
     /// How completions are awaited.
     pub policy: Policy,
-    /// What this host says of itself to a target over the network.
+    /// What this host says of itself to a target over the network, and how a lost connection is made again.
     pub network: tcp::Options,
+    /// Who is told meanwhile.
+    pub tell: Option<Tells>,
     /// How near-data commands are carried to an NVMe function in another process.
     pub encoding: Encoding,
     /// What a kernel's commands are given up by: asked for where it drives a Nearside drive.
@@ -68,7 +75,7 @@ impl<'n> Place<'n> {
         }
         if let Some(address) = name.to_str().filter(|name| Address::is_meant(name)) {
             let address = address.parse().map_err(|e| failed(name, e))?;
-            return Ok(Place::Network(Box::new(address)));
+            return Ok(Place::Network(address));
         }
         if let Some(path) = vfio_user::socket_of(name) {
             return Ok(Place::Process(path));
@@ -85,14 +92,17 @@ impl<'n> Place<'n> {
     /// # Errors
     /// Why it is not reached, with its name.
     pub fn reach(&self, way: Way) -> Result<Option<Box<dyn Transport>>, String> {
-        let Way { policy, network, encoding, stop } = way;
+        let Way { policy, network, tell, encoding, stop } = way;
         Ok(Some(match self {
             Place::Socket(path) => Box::new(SocketTransport::connect(path).map_err(|e| e.to_string())?),
-            Place::Network(address) => {
-                let clock = TscClock::new();
-                let controller = Association::connect(address, network, Arc::new(clock));
-                let controller = controller.map_err(|e| failed(address.to_string().as_ref(), e))?;
-                Box::new(TcpTransport::over(&controller, policy, clock).map_err(|e| e.to_string())?)
+            Place::Network(addresses) => {
+                let (clock, recovery) = (TscClock::new(), network.recovery);
+                let paths = TcpPaths::new(addresses.clone(), network, policy, clock);
+                let name = addresses.to_string();
+                let told = name.clone();
+                let tell = move |notice: &Notice| tell.iter().for_each(|tell| tell(&told, notice));
+                let transport = Reconnecting::connect(paths, recovery, clock, tell);
+                Box::new(transport.map_err(|why| format!("{name}: {why}"))?)
             }
             Place::Process(path) => {
                 let name = format!("{}{}", vfio_user::PREFIX, path.display());

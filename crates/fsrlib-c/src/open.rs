@@ -60,7 +60,7 @@ impl How {
 pub(crate) fn open(drive: &[u8], how: How) -> Result<Session<Box<dyn Transport>>, String> {
     let name = OsStr::from_bytes(drive);
     let How { policy, network } = how;
-    let way = Way { policy, network, encoding: Encoding::default(), stop: None };
+    let way = Way { policy, network, tell: None, encoding: Encoding::default(), stop: None };
     let transport: Box<dyn Transport> = match Place::of(name)?.reach(way)? {
         Some(transport) => transport,
         None => {

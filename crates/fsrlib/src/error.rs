@@ -5,6 +5,9 @@ use nearside_spec::Status;
 
 use crate::describe;
 
+/// The status code type of what concerns the path to a namespace.
+const PATH_RELATED: u8 = 3;
+
 /// An error of a session. What became of one file among several is no error but a
 /// [`Record::Failed`](nearside_near_data::Record::Failed).
 #[derive(Debug, thiserror::Error)]
@@ -39,12 +42,26 @@ pub enum Error {
     /// The driver failed.
     #[error("driver: {0}")]
     Driver(String),
+    /// The connection to the drive, or its controller, was lost: whether the command was done is unknown. Another
+    /// way may lead there, which [`Reconnecting`](crate::Reconnecting) goes; from there it says that none does.
+    #[error("{0}")]
+    Lost(String),
     /// This way to the drive cannot do that.
     #[error("{0}")]
     Unsupported(String),
 }
 
 impl Error {
+    /// Whether it says nothing of the command, but that this way to the drive does not serve it: the way was
+    /// lost, or the status is path related (Base 2.0, 3.3.3.2.1.4) and may be another elsewhere, or later.
+    pub(crate) fn is_of_the_way(&self) -> bool {
+        match self {
+            Error::Lost(_) => true,
+            Error::Nvme { status, .. } => status.sct() == PATH_RELATED && *status != status.dnr(),
+            _ => false,
+        }
+    }
+
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
         let what = what.into();
         move |source| Error::Io { what, source }

@@ -7,8 +7,8 @@
 //! is one command; what comes back is the answer.
 //!
 //! How a request passes: [`Session::stream`] (or [`Session::records`]) builds a [`Request`] -> its wire form
-//! -> [`Transport::near_data`] (a queue pair of the driver, a connection over NVMe/TCP, or a socket to an
-//! attached drive) -> the reply is decoded and its records handed on -> where the reply says that there is
+//! -> [`Transport::near_data`] (a queue pair of the driver, a connection over NVMe/TCP, which
+//! [`Reconnecting`] makes again when it is lost, or a socket to an attached drive) -> the reply is decoded and its records handed on -> where the reply says that there is
 //! more, the next command goes on from there.
 //!
 //! The same session also does what the paper compares with, over the same transport, so that what FSR saves
@@ -25,6 +25,7 @@ mod identity;
 pub mod kernel;
 mod lists;
 mod queue;
+mod reconnecting;
 mod session;
 pub mod socket;
 mod taking;
@@ -46,7 +47,8 @@ pub use nearside_near_data::{
 };
 pub use nearside_spec::log::NearDataLog;
 pub use queue::{Encoding, QueueTransport, VfioUserTransport};
+pub use reconnecting::{Notice, Paths, Reconnecting, Then, Unopened};
 pub use session::{Ask, Records, Route, Seen, Session, Summary, on_from};
 pub use socket::SocketTransport;
-pub use tcp::TcpTransport;
+pub use tcp::{TcpPaths, TcpTransport};
 pub use transport::{Completion, Replies, Requests, Totals, Transport};

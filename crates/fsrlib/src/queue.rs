@@ -8,7 +8,8 @@ use std::sync::atomic::AtomicBool;
 use nearside_clock::Clock;
 use nearside_driver::{
     Buffer, BufferOf, Command, CommandKind, Controller, DmaBuffer, Driver, Failure, Finished, Handle,
-    Initiator, InitiatorConfig, NamespaceInfo, Peer, Policy, QueueConfig, Service, Threaded, policy,
+    Initiator, InitiatorConfig, NamespaceInfo, Peer, Policy, QueueConfig, RejectReason, Rejected, Service,
+    Threaded, policy,
 };
 use nearside_near_data::MAX_BUFFER;
 use nearside_spec::command::{features, near_data};
@@ -111,7 +112,12 @@ impl<P: Peer, C: Clock, K: Carrying> QueueTransport<P, C, K> {
     pub fn new(mut initiator: Initiator<P, C, K>, nsid: Option<u32>) -> Result<Self, Error> {
         let (controller, host) = initiator.admin();
         let namespace = controller.namespace(nsid, host).map_err(failed)?;
-        Ok(QueueTransport {
+        Ok(QueueTransport::with(initiator, namespace))
+    }
+
+    /// That namespace.
+    pub(crate) fn with(initiator: Initiator<P, C, K>, namespace: NamespaceInfo) -> Self {
+        QueueTransport {
             initiator,
             namespace,
             encoding: Encoding::Vendor,
@@ -120,7 +126,7 @@ impl<P: Peer, C: Clock, K: Carrying> QueueTransport<P, C, K> {
             stop: Stop::default(),
             cookies: Vec::new(),
             _service: None,
-        })
+        }
     }
 
     /// The initiator, for its account and policy.
@@ -187,7 +193,7 @@ impl<P: Peer, C: Clock> QueueTransport<P, C> {
     fn vendor(&mut self, request: u32, buffer: DmaBuffer) -> Result<DmaBuffer, Error> {
         let command = Command::near_data(self.namespace.nsid, request, &buffer);
         let sent = self.initiator.submit(&command, Some(buffer));
-        let handle = sent.map_err(|e| Error::Driver(format!("{NEAR_DATA}: {e}")))?;
+        let handle = sent.map_err(|rejected| not_sent(NEAR_DATA, &rejected))?;
         self.wait(handle)
     }
 
@@ -217,7 +223,7 @@ impl<P: Peer, C: Clock> QueueTransport<P, C> {
     fn begin(&mut self, request: &[u8], capacity: usize) -> Result<Handle, Error> {
         let buffer = self.filled(request, capacity)?;
         let command = Command::near_data(self.namespace.nsid, request.len() as u32, &buffer);
-        self.initiator.submit(&command, Some(buffer)).map_err(|e| Error::Driver(format!("{NEAR_DATA}: {e}")))
+        self.initiator.submit(&command, Some(buffer)).map_err(|rejected| not_sent(NEAR_DATA, &rejected))
     }
 
     /// Waits for what was sent, and takes its reply.
@@ -325,7 +331,7 @@ impl Carrying for Driver {
             let blocks = (piece.len() / block) as u32;
             let command = Command::read(transport.namespace.nsid, at / block as u64, blocks);
             let finished = transport.initiator.execute(&command, Some(buffer));
-            let finished = finished.map_err(|e| Error::Driver(format!("a read: {e}")))?;
+            let finished = finished.map_err(|rejected| not_sent("a read", &rejected))?;
             ended("a read", finished)?.read(0, piece);
             at += piece.len() as u64;
             commands += 1;
@@ -339,7 +345,16 @@ pub(crate) fn failed(error: nearside_driver::Error) -> Error {
         nearside_driver::Error::Command { command, failure: Failure::Status(status) } => {
             Error::Nvme { what: command, status }
         }
+        error if error.is_loss() => Error::Lost(format!("driver: {error}")),
         error => Error::Driver(error.to_string()),
+    }
+}
+
+/// Why a command was not sent.
+pub(crate) fn not_sent<B>(what: &str, rejected: &Rejected<B>) -> Error {
+    match rejected.reason {
+        RejectReason::Dead => Error::Lost(format!("driver: {what}: {rejected}")),
+        RejectReason::Full | RejectReason::Buffer => Error::Driver(format!("{what}: {rejected}")),
     }
 }
 
@@ -356,6 +371,7 @@ fn ended(what: &'static str, finished: Finished) -> Result<DmaBuffer, Error> {
 pub(crate) fn ended_as(what: &'static str, failure: Failure) -> Error {
     match failure {
         Failure::Status(status) => Error::Nvme { what, status },
+        failure if failure.is_loss() => Error::Lost(format!("driver: {what}: {failure}")),
         failure => Error::Driver(format!("{what}: {failure}")),
     }
 }

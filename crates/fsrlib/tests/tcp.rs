@@ -27,6 +27,9 @@ use nearside_random::Rng;
 use nearside_spec::Status;
 use nearside_store::{Dram, File, FileOptions, Store};
 
+#[path = "tcp/reconnecting.rs"]
+mod reconnecting;
+
 const NQN: &str = "nqn.2014-08.org.example:drive";
 const BLOCK: usize = 512;
 
@@ -40,14 +43,24 @@ fn serve_as<S: Store>(
     store: S,
     offer: impl FnOnce(Offer<S, Fsr>) -> Offer<S, Fsr>,
 ) -> (Server<S, Fsr>, Address) {
+    serve_at(0, [9; 16], store, offer)
+}
+
+/// The same at a port, or any, with a namespace of that UUID.
+fn serve_at<S: Store>(
+    port: u16,
+    uuid: [u8; 16],
+    store: S,
+    offer: impl FnOnce(Offer<S, Fsr>) -> Offer<S, Fsr>,
+) -> (Server<S, Fsr>, Address) {
     let clock = TscClock::new();
     let firmware = Fsr::new(Arc::new(clock), Config::default());
     let subsystem = Subsystem::new();
-    let namespace = Namespace::new(store, firmware, BLOCK as u32, [9; 16], false).unwrap();
+    let namespace = Namespace::new(store, firmware, BLOCK as u32, uuid, false).unwrap();
     subsystem.add(1, Arc::new(namespace)).unwrap();
     let target = Target::new(nearside_front_tcp::Options::default()).unwrap();
     target.offer(offer(Offer::new(NQN, "7", subsystem)));
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
     let port = listener.local_addr().unwrap().port();
     let server = Server::start(target, vec![listener], clock).unwrap();
     (server, format!("nvme+tcp://127.0.0.1:{port}/{NQN}/1").parse().unwrap())

@@ -70,6 +70,7 @@ impl How {
         let way = Way {
             policy: self.policy,
             network: self.network.clone(),
+            tell: None,
             encoding: Encoding::default(),
             stop: None,
         };

@@ -311,6 +311,16 @@ pub fn namespace_descriptors(uuid: &[u8; 16], nguid: &[u8; 16]) -> [u8; 4096] {
     list
 }
 
+/// The descriptors of such a list, in order: type ([`nidt`]) and identifier. A list that breaks off ends there.
+pub fn namespace_identifiers(mut list: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    core::iter::from_fn(move || {
+        let (&[kind, len, _, _], rest) = list.split_first_chunk()?;
+        let (id, rest) = rest.split_at_checked(usize::from(len))?;
+        list = rest;
+        (kind != 0 && len != 0).then_some((kind, id))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -348,6 +358,10 @@ mod tests {
         assert_eq!(&list[4..20], &[1; 16]);
         assert_eq!(&list[20..26], &[4, 1, 0, 0, 0, 0]);
         let list = namespace_descriptors(&[1; 16], &[2; 16]);
+        let all: [(u8, &[u8]); 3] = [(nidt::UUID, &[1; 16]), (nidt::NGUID, &[2; 16]), (nidt::CSI, &[0])];
+        assert!(namespace_identifiers(&list).eq(all));
+        assert_eq!(namespace_identifiers(&list[..30]).count(), 1);
+        assert_eq!(namespace_identifiers(&[]).count(), 0);
         assert_eq!(&list[20..25], &[2, 16, 0, 0, 2]);
         assert_eq!(&list[40..46], &[4, 1, 0, 0, 0, 0]);
     }

@@ -110,12 +110,15 @@ const WITHOUT: [(&str, &str); 16] = [
 fn mapped(line: &str, served: &Served) -> String {
     let drive = &served.drive;
     let authority = drive.strip_prefix("nvme+tcp://").unwrap().split('/').next().unwrap();
+    let several = drive.replace(authority, &format!("{authority},127.0.0.2:4420"));
     let mut line = line.to_owned();
     let records = concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies/record/");
     for (from, to) in [
         ("studies/record/", records),
         ("nvme+tcp://HOST:4420/NQN/1", &**drive),
         ("nvme+tcp://127.0.0.1:4420/NQN/1", drive),
+        ("nvme+tcp://127.0.0.1:4420,127.0.0.2:4420/NQN/1", &several),
+        ("nvme+tcp://HOST:4420,OTHER:4420/NQN/1", &several),
         ("vfio-user:/run/nearside/vm1.sock", &format!("vfio-user:{}", served.function.display())),
         ("discover 127.0.0.1:4420", &format!("discover {authority}")),
         ("discover 127.0.0.1 ", &format!("discover {authority} ")),

@@ -23,6 +23,7 @@ mod models;
 mod network;
 mod others;
 mod parts;
+mod reconnect;
 mod select;
 mod serve;
 mod study;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::fixture::{Ran, TEXTS, nearside, on, small};
 
 pub struct Served {
-    server: Child,
+    pub server: Child,
     pub drive: String,
     /// Of its control socket.
     folder: tempfile::TempDir,
@@ -36,9 +36,14 @@ pub fn serve(image: &Path) -> Served {
 }
 
 fn serve_with(arguments: &[&str]) -> Served {
+    serve_at("127.0.0.1:0", arguments)
+}
+
+/// A server that awaits hosts there.
+pub fn serve_at(listen: &str, arguments: &[&str]) -> Served {
     let folder = tempfile::tempdir().unwrap();
     let mut server = nearside();
-    server.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments);
+    server.args(["serve", "--listen", listen]).args(arguments);
     server.arg("--control").arg(folder.path().join("control"));
     let mut server = server.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();

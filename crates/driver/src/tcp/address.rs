@@ -24,7 +24,33 @@ pub struct Address {
     pub nsid: Option<u32>,
 }
 
+/// The addresses of one subsystem, of which any leads to it:
+/// `nvme+tcp://HOST[:PORT][,HOST[:PORT]...]/SUBSYSTEM_NQN[/NSID]`. There is one at least.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Addresses(Vec<Address>);
+
+impl Addresses {
+    /// Each by itself, in order.
+    pub fn each(&self) -> &[Address] {
+        &self.0
+    }
+}
+
+impl From<Address> for Addresses {
+    fn from(address: Address) -> Addresses {
+        Addresses(vec![address])
+    }
+}
+
 impl Address {
+    /// HOST:PORT, an IPv6 address in brackets.
+    pub fn authority(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
+
     /// Whether a word is meant to be one.
     pub fn is_meant(word: &str) -> bool {
         word.starts_with(SCHEME)
@@ -63,15 +89,30 @@ fn host_and_port(authority: &str, usual: u16) -> Result<(String, u16), Error> {
     if host.is_empty() || port == 0 { Err(wrong()) } else { Ok((host.to_owned(), port)) }
 }
 
+/// What is wrong with a name.
+fn wrong(word: &str, why: &str) -> Error {
+    Error::Address(format!("{word}: {why} ({SCHEME}HOST:PORT/SUBSYSTEM_NQN/NSID)"))
+}
+
 impl FromStr for Address {
     type Err = Error;
 
     fn from_str(word: &str) -> Result<Address, Error> {
-        let wrong =
-            |why: &str| Error::Address(format!("{word}: {why} ({SCHEME}HOST:PORT/SUBSYSTEM_NQN/NSID)"));
+        let Addresses(mut all) = word.parse()?;
+        match (all.pop(), all.is_empty()) {
+            (Some(address), true) => Ok(address),
+            _ => Err(wrong(word, "one address is wanted here, not several")),
+        }
+    }
+}
+
+impl FromStr for Addresses {
+    type Err = Error;
+
+    fn from_str(word: &str) -> Result<Addresses, Error> {
+        let wrong = |why: &str| wrong(word, why);
         let rest = word.strip_prefix(SCHEME).ok_or_else(|| wrong("not the name of an NVMe/TCP target"))?;
         let (authority, path) = rest.split_once('/').ok_or_else(|| wrong("no subsystem"))?;
-        let (host, port) = host_and_port(authority, PORT)?;
         let numeric = |nsid: &str| !nsid.is_empty() && nsid.bytes().all(|b| b.is_ascii_digit());
         let (subsystem, nsid) = match path.trim_end_matches('/').rsplit_once('/') {
             Some((subsystem, nsid)) if numeric(nsid) => {
@@ -81,18 +122,27 @@ impl FromStr for Address {
             _ => (path.trim_end_matches('/'), None),
         };
         nqn::check(subsystem).map_err(|e| wrong(&e.to_string()))?;
-        Ok(Address { host, port, subsystem: subsystem.to_owned(), nsid })
+        let one = |authority: &str| {
+            let (host, port) = host_and_port(authority, PORT)?;
+            Ok(Address { host, port, subsystem: subsystem.to_owned(), nsid })
+        };
+        authority.split(',').map(one).collect::<Result<_, _>>().map(Addresses)
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Address { host, port, subsystem, nsid } = self;
-        match host.contains(':') {
-            true => write!(f, "{SCHEME}[{host}]:{port}/{subsystem}")?,
-            false => write!(f, "{SCHEME}{host}:{port}/{subsystem}")?,
-        }
-        nsid.map_or(Ok(()), |nsid| write!(f, "/{nsid}"))
+        write!(f, "{SCHEME}{}/{}", self.authority(), self.subsystem)?;
+        self.nsid.map_or(Ok(()), |nsid| write!(f, "/{nsid}"))
+    }
+}
+
+impl fmt::Display for Addresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((last, before)) = self.0.split_last() else { return Ok(()) };
+        f.write_str(SCHEME)?;
+        before.iter().try_for_each(|address| write!(f, "{},", address.authority()))?;
+        f.write_str(last.to_string().trim_start_matches(SCHEME))
     }
 }
 
@@ -110,6 +160,20 @@ mod tests {
         let short = Address { host: "::1".into(), port: 4420, subsystem: name.into(), nsid: None };
         assert_eq!(read(&format!("nvme+tcp://[::1]/{name}")).unwrap(), short);
         assert_eq!(read(&short.to_string()).unwrap(), short);
+        let several = format!("nvme+tcp://h:7,[::1]:9,k/{name}/3");
+        let all: Addresses = several.parse().unwrap();
+        assert_eq!(
+            all.each().iter().map(Address::authority).collect::<Vec<_>>(),
+            ["h:7", "[::1]:9", "k:4420"]
+        );
+        assert!(all.each().iter().all(|one| one.subsystem == name && one.nsid == Some(3)));
+        assert_eq!(all.to_string(), format!("nvme+tcp://h:7,[::1]:9,k:4420/{name}/3"));
+        assert_eq!(all.to_string().parse::<Addresses>().unwrap(), all);
+        assert_eq!(full.to_string().parse::<Addresses>().unwrap(), full.clone().into());
+        assert!(read(&several).unwrap_err().to_string().contains("one address is wanted here"));
+        for bad in ["h:7,", ",h:7", "h:7,,k", "h:7,[::1", "h:7,k:0"] {
+            assert!(format!("nvme+tcp://{bad}/{name}").parse::<Addresses>().is_err(), "{bad}");
+        }
         for bad in [
             "tcp://h/x",
             "nvme+tcp://h:7",

@@ -5,6 +5,7 @@
 //! the time that the target allows, and knows when it is gone. With the last clone of it the
 //! controller is shut down; queues of it are then over.
 
+use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -61,6 +62,8 @@ pub struct Association {
 /// The admin queue.
 struct Session {
     admin: Mutex<Queue>,
+    /// Its socket, by which the connection is ended while the queue waits.
+    socket: TcpStream,
     clock: Arc<dyn Clock>,
     /// Whether the keep-alive thread is to end.
     over: Mutex<bool>,
@@ -80,6 +83,7 @@ impl Association {
     /// Nobody answers; the target refuses the host, breaks the protocol, or does not become ready.
     pub fn connect(address: &Address, options: Options, clock: Arc<dyn Clock>) -> Result<Association, Error> {
         let stream = dial(address, &options)?;
+        let socket = stream.socket().map_err(|source| Error::System { what: "a socket", source })?;
         let data_len = ADMIN_IN_CAPSULE as usize;
         let mut admin = Queue::open(stream, &options, ADMIN_ENTRIES - 1, data_len, MAX_TRANSFER, &*clock)?;
         let id = join(&mut admin, 0, ADMIN_ENTRIES, ANY_CONTROLLER, &options, &address.subsystem, &*clock)?;
@@ -87,7 +91,7 @@ impl Association {
         let mut host = Host::threaded(clock.clone());
         enable(&mut admin, cap, &mut host)?;
         let session =
-            Session { admin: Mutex::new(admin), clock, over: Mutex::default(), wake: Condvar::new() };
+            Session { admin: Mutex::new(admin), socket, clock, over: Mutex::default(), wake: Condvar::new() };
         let mut association = Association {
             session: Arc::new(session),
             lifeline: None,
@@ -143,6 +147,12 @@ impl Association {
     /// The controller's identifier.
     pub fn id(&self) -> u16 {
         self.id
+    }
+
+    /// Ends it without a word, of which a target that does not answer would take none: what waits for the
+    /// admin queue waits no longer.
+    pub fn abandon(&self) {
+        let _ = self.session.socket.shutdown(Shutdown::Both);
     }
 }
 
@@ -241,7 +251,7 @@ impl Drop for Lifeline {
 fn dial(address: &Address, options: &Options) -> Result<Stream, Error> {
     let addresses = address.resolve()?;
     Stream::connect(&addresses, Duration::from_millis(options.connect_ms))
-        .map_err(|source| Error::System { what: "connecting", source })
+        .map_err(|source| Error::Connection { what: "connecting", source })
 }
 
 fn fabrics(
@@ -314,7 +324,7 @@ fn refusal(error: Error, dw0: u32, options: &Options, subsystem: &str) -> Error 
         }
         _ => format!("{name} ({status:?})"),
     };
-    Error::Refused { what: "connect", why }
+    Error::Refused { what: "connect", why, again: status != status.dnr() }
 }
 
 fn get_property(queue: &mut Queue, offset: usize, wide: bool, clock: &dyn Clock) -> Result<u64, Error> {

@@ -16,7 +16,7 @@ pub(super) fn authenticate(
     subsystem: &str,
     clock: &dyn Clock,
 ) -> Result<(), Error> {
-    let refused = |why: String| Error::Refused { what: "authentication", why };
+    let refused = |why: String| Error::Refused { what: "authentication", why, again: false };
     let Some(keys) = &options.keys else {
         let host = &options.host_nqn;
         return Err(refused(format!("it wants {host} to prove who it is, and there is no key")));

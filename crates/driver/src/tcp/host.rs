@@ -1,6 +1,7 @@
 //! What a host says of itself, and how it wants its connections.
 
 use std::path::Path;
+use std::time::Duration;
 
 use nearside_auth::{Key, Keys};
 use nearside_spec::fabrics::nqn;
@@ -25,14 +26,41 @@ pub struct Options {
     pub timeout_ms: u64,
     /// How long a connection may take.
     pub connect_ms: u64,
+    /// How a lost connection is made again, by those who do ([`Association`](super::Association) does not).
+    pub recovery: Recovery,
     /// What it proves itself by to a target that asks for that; with a key of the subsystem's, only one that
     /// proves itself is taken.
     pub keys: Option<Keys>,
 }
 
+/// How a lost connection is made again: the kernel's `reconnect_delay` and `ctrl_loss_tmo`, with its defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// From the loss to the first attempt, and from each attempt to the next.
+    pub reconnect_delay: Duration,
+    /// After so long there are no more attempts, at zero there are none; `None`: for ever.
+    pub ctrl_loss_tmo: Option<Duration>,
+}
+
+impl Default for Recovery {
+    /// Every 10 s, for 600 s.
+    fn default() -> Recovery {
+        let ctrl_loss_tmo = Some(Duration::from_secs(600));
+        Recovery { reconnect_delay: Duration::from_secs(10), ctrl_loss_tmo }
+    }
+}
+
+impl Recovery {
+    /// Attempts after a loss, as the kernel counts them: the time divided by the delay, rounded up.
+    pub fn attempts(&self) -> Option<u64> {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.ctrl_loss_tmo.map(|time| ns(time).div_ceil(ns(self.reconnect_delay).max(1)))
+    }
+}
+
 impl Default for Options {
     /// The NQN of this user on this machine; no digests, no keys; keep alive 15 s, commands 30 s, connections
-    /// 5 s.
+    /// 5 s; lost ones are made again as the kernel does.
     fn default() -> Options {
         let host_id = own_uuid();
         Options {
@@ -43,6 +71,7 @@ impl Default for Options {
             keep_alive_ms: 15_000,
             timeout_ms: 30_000,
             connect_ms: 5_000,
+            recovery: Recovery::default(),
             keys: None,
         }
     }
@@ -99,6 +128,19 @@ fn own_uuid() -> [u8; 16] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn attempts_are_counted_as_the_kernel_does() {
+        let attempts = |delay, time: Option<u64>| {
+            let ctrl_loss_tmo = time.map(Duration::from_secs);
+            Recovery { reconnect_delay: Duration::from_secs(delay), ctrl_loss_tmo }.attempts()
+        };
+        assert_eq!(Recovery::default().attempts(), Some(60));
+        assert_eq!(attempts(10, Some(0)), Some(0));
+        assert_eq!(attempts(10, Some(1)), Some(1));
+        assert_eq!(attempts(7, Some(15)), Some(3));
+        assert_eq!(attempts(10, None), None);
+    }
 
     #[test]
     fn a_host_is_the_same_each_time() {

@@ -1,7 +1,7 @@
 //! NVMe/TCP, the host's end: an association with a controller, and queues that are connections.
 //!
-//! - [`Address`] is the name of a target (`nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID`),
-//!   [`Options`] what a host says of itself.
+//! - [`Address`] is the name of a target (`nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID`), [`Addresses`] several of
+//!   one subsystem, [`Options`] what a host says of itself.
 //! - [`Association`] is the [`crate::Controller`] here: its admin queue is kept alive by a thread.
 //! - [`Queue`] is the [`crate::Transport`]: a connection.
 //! - [`Initiator`] waits on one as a [`crate::Policy`] says:
@@ -14,7 +14,8 @@
 //!
 //! Nothing of the target is trusted: a PDU that does not decode, names a command that is not out, or moves
 //! data that were not asked for ends the connection with the specified termination request; every command
-//! then ends as [`crate::Failure::Lost`].
+//! then ends as [`crate::Failure::Lost`]. An association that was lost stays so; what is to outlive it makes
+//! another ([`Error::is_loss`](crate::Error::is_loss) and [`Error::may_pass`](crate::Error::may_pass) say when).
 
 mod address;
 mod association;
@@ -27,10 +28,10 @@ mod queue;
 mod slot;
 mod stream;
 
-pub use address::Address;
+pub use address::{Address, Addresses};
 pub use association::Association;
 pub use discovery::discover;
-pub use host::Options;
+pub use host::{Options, Recovery};
 pub use queue::Queue;
 
 /// An initiator over NVMe/TCP. Commands that were submitted between two looks go out together.

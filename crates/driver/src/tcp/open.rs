@@ -79,7 +79,7 @@ pub(super) fn refuse(stream: &mut Stream, fatal: Fatal, offending: &[u8]) -> Err
 pub(super) fn lost(source: std::io::Error) -> Error {
     match source.kind() {
         std::io::ErrorKind::UnexpectedEof => Error::Closed,
-        _ => Error::System { what: "the connection", source },
+        _ => Error::Connection { what: "the connection", source },
     }
 }
 

@@ -95,6 +95,11 @@ impl Stream {
         })
     }
 
+    /// The socket, once more: to end the connection while somebody waits for it.
+    pub(super) fn socket(&self) -> io::Result<TcpStream> {
+        self.socket.try_clone()
+    }
+
     /// Queues bytes that are copied.
     pub(super) fn put(&mut self, bytes: &[u8]) {
         let from = self.small.len();

@@ -131,7 +131,7 @@ impl Link {
                 return match answer.header.kind {
                     Kind::Reply { error: Some(errno) } => {
                         let why = std::io::Error::from_raw_os_error(errno.try_into().unwrap_or(0));
-                        Err(Error::Refused { what, why: why.to_string() })
+                        Err(Error::Refused { what, why: why.to_string(), again: false })
                     }
                     _ => Ok(answer),
                 };
@@ -211,7 +211,7 @@ impl LinkShared {
             }
             _ => {
                 self.fail(End::Closed, what);
-                Error::System { what, source: e }
+                Error::Connection { what, source: e }
             }
         })
     }

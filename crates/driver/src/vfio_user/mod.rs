@@ -229,7 +229,7 @@ fn not_connected(error: &std::io::Error) -> Error {
         ErrorKind::PermissionDenied => "this user may not open the socket".to_owned(),
         _ => error.to_string(),
     };
-    Error::Refused { what: "connecting", why }
+    Error::Refused { what: "connecting", why, again: true }
 }
 
 /// The version. Returns how many descriptors the server takes with one message.
@@ -244,7 +244,7 @@ fn agree(link: &Link) -> Result<usize, Error> {
         // It has been connected to, and is not asked yet.
         Error::TimedOut { timeout_ms, .. } => {
             let why = format!("no answer within {timeout_ms} ms: another client may have the function");
-            Error::Refused { what: "connecting", why }
+            Error::Refused { what: "connecting", why, again: true }
         }
         e => e,
     })?;

@@ -49,6 +49,7 @@ const MAY_ASK_THE_TIME: &[(&str, &[&str])] = &[
             "crates/dma/src/in_use.rs",
             "crates/dma/src/patience.rs",
             "crates/driver/src/tcp/association.rs",
+            "crates/fsrlib/src/reconnecting.rs",
             "crates/front-fuse/src/looped.rs",
             "crates/front-fuse/src/socket.rs",
             "crates/front-tcp/src/thread.rs",

@@ -73,7 +73,8 @@ def open(
     Args:
         name: An image (raw or qcow2, also as .gz or .zst) or a block device, which are only read;
             ``qcow2:PATH?snapshot=NAME``; ``file:PATH``; ``unix:PATH`` of an attached drive;
-            ``nvme+tcp://HOST:PORT/NQN/NSID``; ``vfio-user:PATH``.
+            ``nvme+tcp://HOST:PORT/NQN/NSID`` (with several ``HOST:PORT``, by whichever answers; a connection that
+            is lost is made again, for ten minutes); ``vfio-user:PATH``.
         partition: The one that holds the volume, where there are several: its number, its name, or the label
             or UUID of its file system.
         volume: ``VG/LV``, a logical volume of LVM, that is read in the place of all of the image.
