@@ -58,12 +58,12 @@ impl Carrying for Association {
 }
 
 impl<P: Peer, C: Clock> QueueTransport<P, C, Association> {
-    /// What the drive ended it as; a connection that was lost says why.
-    fn ended(&mut self, cookie: u64, done: Finished<Vec<u8>>) -> Ended {
-        let moved = match (done.outcome, self.initiator.failure()) {
+    /// What the drive ended it as; where the connection was lost, `lost` says why.
+    fn ended(cookie: u64, done: Finished<Vec<u8>>, lost: Option<&str>) -> Ended {
+        let moved = match (done.outcome, lost) {
             (Ok(_), _) => Ok(done.moved),
-            (Err(_), Some(error)) => Err(failed(error)),
-            (Err(failure), None) => Err(ended_as(what(cookie), failure)),
+            (Err(failure), Some(why)) if failure.is_loss() => Err(Error::Lost(format!("driver: {why}"))),
+            (Err(failure), _) => Err(ended_as(what(cookie), failure)),
         };
         Ended { cookie, moved, data: done.buffer.unwrap_or_default() }
     }
@@ -91,10 +91,11 @@ impl<P: Peer, C: Clock> Carrier for QueueTransport<P, C, Association> {
             false => Nanos(u64::MAX),
         };
         self.initiator.wait_any(at);
+        let lost = self.initiator.failure().map(|error| error.to_string());
         while let Some((handle, done)) = self.initiator.take_any() {
             if let Some(at) = self.cookies.iter().position(|(out, _)| *out == handle) {
                 let (_, cookie) = self.cookies.swap_remove(at);
-                sink(self.ended(cookie, done));
+                sink(Self::ended(cookie, done, lost.as_deref()));
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use nearside_clock::TscClock;
@@ -58,6 +58,12 @@ fn open(all: &[&Address], recovery: Recovery) -> (Session<Way>, Told) {
     (Session::new(way, Arc::new(TscClock::new())).with_buffer(4096), told)
 }
 
+/// A session with a drive over the image in this process.
+fn here(image: &Path) -> Session<impl Transport> {
+    let drive = nearside_embedded::image(image, &Options::default()).unwrap();
+    Session::new(drive, Arc::new(TscClock::new())).with_buffer(4096)
+}
+
 /// A server of an image, whose namespace has that UUID.
 fn serve(image: &Path, port: u16, uuid: u8) -> (Server<File, Fsr>, Address) {
     let store = File::open(image, FileOptions::read()).unwrap();
@@ -103,10 +109,7 @@ fn an_answer_of_many_commands_is_the_same_over_many_connections() {
         return;
     };
     let image = image(folder.path());
-    let mut here = Session::new(
-        nearside_embedded::image(&image, &Options::default()).unwrap(),
-        Arc::new(TscClock::new()),
-    );
+    let mut here = here(&image);
     let (server, address) = serve(&image, 0, 9);
     let server = RefCell::new(Some(server));
     let own = HostOptions::default().host_nqn;
@@ -133,7 +136,9 @@ fn an_answer_of_many_commands_is_the_same_over_many_connections() {
     // The host's own reads, and what a drive says of itself.
     there.set_route(Route::Host);
     let ask = Ask::path("/a/b/c/log", search());
-    let want = records(&mut here, &ask);
+    let want = records(&mut there, &ask);
+    assert!(want.len() > 10_000);
+    there.set_route(Route::Host);
     there.mount().unwrap();
     server.borrow().as_ref().unwrap().disconnect(NQN, &own);
     assert!(answers(&mut there, &ask, |_| {}).unwrap() == want);
@@ -144,6 +149,39 @@ fn an_answer_of_many_commands_is_the_same_over_many_connections() {
 }
 
 #[test]
+fn commands_that_are_out_when_the_connection_ends_are_sent_again() {
+    let Some(folder) =
+        needs::folder("commands_that_are_out_when_the_connection_ends_are_sent_again", &["mke2fs"])
+    else {
+        return;
+    };
+    let image = image(folder.path());
+    let want = records(&mut here(&image), &Ask::tree("/", search()));
+    let (server, address) = serve(&image, 0, 9);
+    let own = HostOptions::default().host_nqn;
+    let (mut there, told) = open(&[&address], every(SOON));
+    let seen = AtomicUsize::new(0);
+    let got = std::thread::scope(|scope| {
+        // From elsewhere, while the search goes on.
+        scope.spawn(|| {
+            for step in 1..20 {
+                while seen.load(Ordering::Relaxed) < step * 700 {
+                    std::thread::yield_now();
+                }
+                server.disconnect(NQN, &own);
+            }
+        });
+        let got = answers(&mut there, &Ask::tree("/", search()), |count| {
+            seen.store(count, Ordering::Relaxed);
+        });
+        seen.store(usize::MAX, Ordering::Relaxed);
+        got
+    });
+    assert!(got.unwrap() == want, "byte for byte");
+    assert!(told.borrow().iter().any(|notice| matches!(notice, Notice::Reconnected { .. })));
+}
+
+#[test]
 fn what_is_asked_together_goes_on_from_the_first_without_an_answer() {
     let Some(folder) =
         needs::folder("what_is_asked_together_goes_on_from_the_first_without_an_answer", &["mke2fs"])
@@ -151,10 +189,7 @@ fn what_is_asked_together_goes_on_from_the_first_without_an_answer() {
         return;
     };
     let image = image(folder.path());
-    let mut here = Session::new(
-        nearside_embedded::image(&image, &Options::default()).unwrap(),
-        Arc::new(TscClock::new()),
-    );
+    let mut here = here(&image);
     let (server, address) = serve(&image, 0, 9);
     let own = HostOptions::default().host_nqn;
     let (mut there, told) = open(&[&address], every(SOON));
@@ -197,10 +232,7 @@ fn together<T: Transport>(
 fn another_address_takes_over_at_once() {
     let Some(folder) = needs::folder("another_address_takes_over_at_once", &["mke2fs"]) else { return };
     let image = image(folder.path());
-    let mut here = Session::new(
-        nearside_embedded::image(&image, &Options::default()).unwrap(),
-        Arc::new(TscClock::new()),
-    );
+    let mut here = here(&image);
     let (first, one) = serve(&image, 0, 9);
     let (_second, two) = serve(&image, 0, 9);
     let (mut there, told) = open(&[&one, &two], every(NEVER));
