@@ -71,8 +71,8 @@ mod writes;
 /// qcow2:PATH?snapshot=NAME, the same as it was at an internal snapshot; file:PATH, a raw one, whatever it
 /// begins with;
 /// unix:PATH, the socket of a drive that `nearside attach` serves;
-/// nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID, a namespace over the network (HOST:PORT,HOST:PORT: by any of these
-/// addresses; a connection that is lost is made again); vfio-user:PATH, the socket of an
+/// nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID, a namespace over the network (with HOST:PORT,HOST:PORT by any of
+/// these addresses; a connection that is lost is made again); vfio-user:PATH, the socket of an
 /// NVMe function in another process (that `nearside serve --vfio-user` serves); or /dev/ngXnY (by io_uring)
 /// or /dev/nvmeXnY (by ioctl), a Nearside drive that this host's kernel is connected to (as root; without
 /// --as, permissions are checked for whom sudo was called by). With --mounted, paths are this host's, and the

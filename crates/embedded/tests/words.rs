@@ -134,6 +134,7 @@ fn names_of_drives() {
     assert_eq!(place("/dev/null").unwrap(), "Device(\"/dev/null\")");
     assert_eq!(place("qcow2:x").unwrap(), "Image(\"qcow2:x\")");
     assert!(place("nvme+tcp://h:4420/nqn.2026-11.example:x/1").unwrap().starts_with("Network("));
+    assert!(place("nvme+tcp://h,[::1]:7/nqn.2026-11.example:x/1").unwrap().starts_with("Network("));
     assert!(place("nvme+tcp://").is_err());
 }
 

@@ -42,8 +42,9 @@ pub enum Error {
     /// The driver failed.
     #[error("driver: {0}")]
     Driver(String),
-    /// The connection to the drive, or its controller, was lost: whether the command was done is unknown. Another
-    /// way may lead there, which [`Reconnecting`](crate::Reconnecting) goes; from there it says that none does.
+    /// The connection to the drive, or its controller, was lost: whether the command was done is unknown.
+    /// Another way may lead there, which [`Reconnecting`](crate::Reconnecting) goes; from there it says that
+    /// none does.
     #[error("{0}")]
     Lost(String),
     /// This way to the drive cannot do that.

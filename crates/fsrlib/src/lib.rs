@@ -7,9 +7,9 @@
 //! is one command; what comes back is the answer.
 //!
 //! How a request passes: [`Session::stream`] (or [`Session::records`]) builds a [`Request`] -> its wire form
-//! -> [`Transport::near_data`] (a queue pair of the driver, a connection over NVMe/TCP, which
-//! [`Reconnecting`] makes again when it is lost, or a socket to an attached drive) -> the reply is decoded and its records handed on -> where the reply says that there is
-//! more, the next command goes on from there.
+//! -> [`Transport::near_data`] (a queue pair of the driver; a connection over NVMe/TCP, which
+//! [`Reconnecting`] makes again when it is lost; or a socket to an attached drive) -> the reply is decoded
+//! and its records handed on -> where the reply says that there is more, the next command goes on from there.
 //!
 //! The same session also does what the paper compares with, over the same transport, so that what FSR saves
 //! can be measured ([`Route`]): the existing near-data path (the host locates the file by reading the file

@@ -1,14 +1,14 @@
 //! A way to a drive that outlives its connection.
 //!
 //! All that a [`Transport`] carries is without effect on the drive, and a request holds all of its state (the
-//! cursor is in it). So what was lost with a connection is sent again over the next, and no answer is missing or
-//! comes twice.
+//! cursor is in it). So what was lost with a connection is sent again over the next, and no answer is missing
+//! or comes twice.
 //!
 //! How it passes: a command fails because of the way ([`Error::Lost`], or a path related status) -> the other
 //! paths are tried at once -> where none serves, the kernel's delay, then all of them, as often as the kernel
-//! would -> the same command again. [`Transport::near_data_each`] keeps the requests that are out, and goes on
-//! from the first that has no answer. A refusal (Do Not Retry, a failed authentication) ends the attempts by that
-//! path; another namespace ends all.
+//! would -> the same command again. [`Transport::near_data_each`] keeps the requests that are out, and goes
+//! on from the first that has no answer. A refusal (Do Not Retry, a failed authentication) ends the attempts
+//! by that path; another namespace ends all.
 //!
 //! What it does not do: send to several paths at once, or go back to one that is better.
 

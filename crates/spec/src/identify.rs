@@ -311,7 +311,8 @@ pub fn namespace_descriptors(uuid: &[u8; 16], nguid: &[u8; 16]) -> [u8; 4096] {
     list
 }
 
-/// The descriptors of such a list, in order: type ([`nidt`]) and identifier. A list that breaks off ends there.
+/// The descriptors of such a list, in order: type ([`nidt`]) and identifier. A list that breaks off ends
+/// there.
 pub fn namespace_identifiers(mut list: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     core::iter::from_fn(move || {
         let (&[kind, len, _, _], rest) = list.split_first_chunk()?;

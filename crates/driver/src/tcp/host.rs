@@ -33,7 +33,8 @@ pub struct Options {
     pub keys: Option<Keys>,
 }
 
-/// How a lost connection is made again: the kernel's `reconnect_delay` and `ctrl_loss_tmo`, with its defaults.
+/// How a lost connection is made again: the kernel's `reconnect_delay` and `ctrl_loss_tmo`, with its
+/// defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovery {
     /// From the loss to the first attempt, and from each attempt to the next.

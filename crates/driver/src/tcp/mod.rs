@@ -1,7 +1,7 @@
 //! NVMe/TCP, the host's end: an association with a controller, and queues that are connections.
 //!
-//! - [`Address`] is the name of a target (`nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID`), [`Addresses`] several of
-//!   one subsystem, [`Options`] what a host says of itself.
+//! - [`Address`] is the name of a target (`nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID`), [`Addresses`] are
+//!   several of one subsystem, [`Options`] what a host says of itself.
 //! - [`Association`] is the [`crate::Controller`] here: its admin queue is kept alive by a thread.
 //! - [`Queue`] is the [`crate::Transport`]: a connection.
 //! - [`Initiator`] waits on one as a [`crate::Policy`] says:
@@ -15,7 +15,8 @@
 //! Nothing of the target is trusted: a PDU that does not decode, names a command that is not out, or moves
 //! data that were not asked for ends the connection with the specified termination request; every command
 //! then ends as [`crate::Failure::Lost`]. An association that was lost stays so; what is to outlive it makes
-//! another ([`Error::is_loss`](crate::Error::is_loss) and [`Error::may_pass`](crate::Error::may_pass) say when).
+//! another: [`Error::is_loss`](crate::Error::is_loss) and [`Error::may_pass`](crate::Error::may_pass) say
+//! when.
 
 mod address;
 mod association;

@@ -1,6 +1,8 @@
 //! A session whose connection is lost goes on over another, and its answers are the same; what ends that.
 
 use std::cell::RefCell;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::rc::Rc;
@@ -35,15 +37,24 @@ fn every(reconnect_delay: Duration) -> Recovery {
     Recovery { reconnect_delay, ctrl_loss_tmo: None }
 }
 
-/// A way to those addresses, with what it was told of; `heard` hears it as well.
 fn open_with(
     all: &[&Address],
     recovery: Recovery,
     heard: impl Fn(&Notice) + 'static,
 ) -> Result<(Way, Told), String> {
+    open_as(HostOptions { recovery, ..HostOptions::default() }, all, heard)
+}
+
+/// A way to those addresses, with what it was told of; `heard` hears it as well.
+fn open_as(
+    host: HostOptions,
+    all: &[&Address],
+    heard: impl Fn(&Notice) + 'static,
+) -> Result<(Way, Told), String> {
+    let recovery = host.recovery;
     let authorities: Vec<String> = all.iter().map(|address| address.authority()).collect();
     let addresses: Addresses = format!("nvme+tcp://{}/{NQN}/1", authorities.join(",")).parse().unwrap();
-    let paths = TcpPaths::new(addresses, HostOptions::default(), Policy::Interrupt, TscClock::new());
+    let paths = TcpPaths::new(addresses, host, Policy::Interrupt, TscClock::new());
     let told = Told::default();
     let tell = told.clone();
     let way = Reconnecting::connect(paths, recovery, TscClock::new(), move |notice| {
@@ -251,6 +262,55 @@ fn another_address_takes_over_at_once() {
     let (mut there, told) = open(&[&one, &two], every(NEVER));
     there.nop().unwrap();
     assert!(told.borrow().is_empty());
+}
+
+/// Stands between a host and a target, and hands on what comes until it is told to keep it: then the target
+/// is there for the host, and says nothing more.
+fn between(target: &Address, keeps: &Arc<AtomicBool>) -> Address {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, to, keeps) = (listener.local_addr().unwrap().port(), target.authority(), keeps.clone());
+    std::thread::spawn(move || {
+        for host in listener.incoming() {
+            let (host, target) = (host.unwrap(), TcpStream::connect(&to).unwrap());
+            for (mut from, mut into) in
+                [(host.try_clone().unwrap(), target.try_clone().unwrap()), (target, host)]
+            {
+                let keeps = keeps.clone();
+                std::thread::spawn(move || {
+                    let mut bytes = [0; 4096];
+                    while let Ok(len @ 1..) = from.read(&mut bytes) {
+                        if !keeps.load(Ordering::Relaxed) && into.write_all(&bytes[..len]).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+        }
+    });
+    Address { port, ..target.clone() }
+}
+
+#[test]
+fn a_drive_that_says_nothing_is_asked_elsewhere() {
+    let (_server, direct) = empty(0, 9, None);
+    let keeps = Arc::new(AtomicBool::new(false));
+    let through = between(&direct, &keeps);
+    // A keep alive is out as well when the time is over.
+    let host = HostOptions {
+        timeout_ms: 1_000,
+        connect_ms: 500,
+        keep_alive_ms: 500,
+        recovery: every(NEVER),
+        ..HostOptions::default()
+    };
+    let (way, told) = open_as(host, &[&through, &direct], |_| {}).unwrap();
+    let mut session = Session::new(way, Arc::new(TscClock::new()));
+    session.nop().unwrap();
+    keeps.store(true, Ordering::Relaxed);
+    session.nop().unwrap();
+    let told = told.borrow();
+    let [Notice::Lost(why), Notice::Moved(to)] = &told[..] else { panic!("{told:?}") };
+    assert!(why.contains("no answer within 1000 ms") && *to == direct.authority(), "{told:?}");
 }
 
 #[test]
