@@ -394,13 +394,20 @@ fn paths_have_states_that_are_changed_saved_and_read_again() {
     let control = |words: &[&str]| served.ask(&[&["control"], words].concat());
     let added = control(&["listener", "add", "127.0.0.1:0", "--json"]).json().remove(0);
     let second = added["address"].as_str().unwrap();
-    let cat = |address: &str| on(Path::new(&format!("nvme+tcp://{address}/{A}/1")), "cat", &["/hello.txt"]);
+    let cat = |address: &str| {
+        let drive = format!("nvme+tcp://{address}/{A}/1");
+        on(Path::new(&drive), "cat", &["/hello.txt", "--ctrl-loss-tmo", "0"])
+    };
     let (here, there) = (cat(&served.address).good(), cat(second).good());
     assert_eq!(here, there);
 
     control(&["ana", second, "inaccessible"]).good();
     refused(&cat(second), "Asymmetric Access Inaccessible");
     assert_eq!(cat(&served.address).good(), here);
+    // Who knows both addresses goes on by the other.
+    let other = cat(&format!("{second},{}", served.address));
+    assert!(other.code == 0 && other.out == here.as_bytes(), "{}", other.err);
+    assert!(other.err.contains("Asymmetric Access Inaccessible"), "{}", other.err);
     let by = |nth: usize| served.status()["subsystems"][0]["ports"][nth].clone();
     let (first, other) = (by(0), by(1));
     assert_eq!((&first["ana_state"], &other["ana_state"]), (&"optimized".into(), &"inaccessible".into()));
