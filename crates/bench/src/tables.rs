@@ -37,6 +37,7 @@ const PAGE: usize = 4096;
 const DUCKDB: &str = r#"
 import duckdb, sys, time
 duckdb.sql('set threads = 1')
+duckdb.sql('set enable_progress_bar = false')
 for path in map(str.strip, sys.stdin):
     begun = time.perf_counter()
     rows = duckdb.sql(f"select city, count(*), sum(distance) from read_csv('{path}') where price >= 99 group by city").fetchall()
