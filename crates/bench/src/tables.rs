@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -14,9 +15,13 @@ use std::time::{Duration, Instant};
 
 use nearside_clock::TscClock;
 use nearside_driver::Policy;
-use nearside_fsrlib::{Ask, GatherOptions, Operation, Pooling, Record, Session, TcpTransport};
+use nearside_embedded::Options;
+use nearside_fsrlib::{
+    Ask, GatherOptions, NearestOptions, Operation, Pooling, Record, Session, TcpTransport,
+};
 use nearside_instrument::Failure;
 use nearside_instrument::kernel::LoopMount;
+use nearside_instrument::near_data::session;
 use nearside_instrument::volume::{self, Kind};
 use nearside_loadgen::record::Figure;
 use nearside_random::Rng;
@@ -153,7 +158,7 @@ fn first_words(text: &str) -> String {
 /// All rounds of one work, the first for the caches.
 fn contest(
     work: &str,
-    ours: &dyn Fn() -> Result<(f64, String), Failure>,
+    ours: &mut dyn FnMut() -> Result<(f64, String), Failure>,
     peers: &mut [Peer],
     path: &Path,
     rounds: usize,
@@ -248,7 +253,10 @@ fn beside_python(
     }
     let mount = match LoopMount::new(image) {
         Ok(mount) => mount,
-        Err(e) => return Ok(eprintln!("  left out: no loop mount to stand beside: {e}")),
+        Err(e) => {
+            eprintln!("  left out: no loop mount to stand beside: {e}");
+            return Ok(());
+        }
     };
     let ours = Ours { nearside, image: image.to_owned() };
     let select = [
@@ -268,14 +276,34 @@ fn beside_python(
         .filter_map(|(name, needs, script)| Peer::start(name, needs, script))
         .collect();
     let work = format!("{} MiB of CSV, of a hundred rows one, in groups", csv_bytes >> 20);
-    contest(&work, &|| ours.run(&select, rows), &mut peers, &mount.path("/trips.csv"), rounds, sink)?;
+    contest(&work, &mut || ours.run(&select, rows), &mut peers, &mount.path("/trips.csv"), rounds, sink)?;
     drop(peers);
-    let query: Vec<String> = (0..COLUMNS).map(|n| if n % 3 == 0 { "-1" } else { "0.5" }.to_owned()).collect();
-    let query = query.join(",");
-    let nearest = ["nearest", "/vectors.npy", "--query", &query, "-k", "10"];
+    nearest(&ours, &mount.path("/vectors.npy"), count, rounds, sink)
+}
+
+/// The nearest rows: by a whole process, whose data are in the page cache, and in a session over memory, as
+/// NumPy's are in its own.
+fn nearest(ours: &Ours, path: &Path, count: usize, rounds: usize, sink: Sink<'_>) -> Result<(), Failure> {
+    let query: Vec<f32> = (0..COLUMNS).map(|n| if n % 3 == 0 { -1.0 } else { 0.5 }).collect();
+    let words = query.iter().map(f32::to_string).collect::<Vec<_>>().join(",");
+    let words = ["nearest", "/vectors.npy", "--query", &words, "-k", "10"];
     let mut peers: Vec<Peer> = Peer::start("NumPy", "numpy", NUMPY).into_iter().collect();
     let work = format!("nearest of {count} rows of {COLUMNS} f32");
-    contest(&work, &|| ours.run(&nearest, first_words), &mut peers, &mount.path("/vectors.npy"), rounds, sink)
+    contest(&work, &mut || ours.run(&words, first_words), &mut peers, path, rounds, sink)?;
+    let mut session = session(&format!("dram:{}", ours.image.display()), &Options::default())?;
+    let options = NearestOptions { count: 10, query, ..Default::default() };
+    let ask = Ask::path("/vectors.npy", Operation::Nearest(options));
+    let mut asked = || {
+        let (begun, mut found) = (Instant::now(), Vec::new());
+        session.stream(&ask, |record| {
+            if let Record::Near { row, .. } = record {
+                found.push(row.to_string());
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok((begun.elapsed().as_secs_f64() * 1e3, found.join(" ")))
+    };
+    contest(&format!("{work}, a warm session"), &mut asked, &mut peers, path, rounds, sink)
 }
 
 /// Rows by their numbers over the network, pooled in the drive, and a host that reads their pages.
@@ -301,7 +329,7 @@ fn gathered(image: &Path, count: usize, rounds: usize, sink: Sink<'_>) -> Result
         let (begun, mut answered) = (Instant::now(), 0);
         let summary = session.stream(&ask, |record| {
             answered += usize::from(matches!(record, Record::Row { .. }));
-            std::ops::ControlFlow::Continue(())
+            ControlFlow::Continue(())
         })?;
         let took = begun.elapsed().as_secs_f64() * 1e3;
         if answered != BAGS {

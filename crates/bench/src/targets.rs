@@ -112,7 +112,7 @@ pub const TARGETS: &[Target] = &[
     target("cat of 256 MiB, whole process: ext4 / cat", 1.0),
     target("1024 MiB of CSV, of a hundred rows one, in groups, one thread: ext4 / DuckDB", 1.0 / 0.7),
     target("1024 MiB of CSV, of a hundred rows one, in groups, one thread: ext4 / DataFusion", 1.0 / 0.7),
-    target("nearest of 1000000 rows of 128 f32, one thread: ext4 / NumPy", 1.0),
+    target("nearest of 1000000 rows of 128 f32, a warm session, one thread: ext4 / NumPy", 1.0),
     target("TCP: 64 bags of 80 rows of 128 f32, summed", 1.0),
     target("TCP: 64 bags of 80 rows of 128 f32, summed: bytes moved", 0.2),
     target("TCP: 4 KiB write to ext4, QD1 polled, with the monitor: median", 1.03),
