@@ -13,8 +13,9 @@ use crate::in_use::InUse;
 use crate::out::Out;
 use crate::serve::changes::Change;
 use crate::serve::control::{Now, Request};
-use crate::serve::plan::{Bandwidth, HostPlan, Level, NamespacePlan, SubsystemPlan, Word, ana_group};
-use crate::serve::ports::AnaName;
+use crate::serve::plan::{
+    AnaName, Bandwidth, HostPlan, Level, NamespacePlan, SubsystemPlan, Word, ana_group,
+};
 use crate::serve::save;
 use crate::server::WhichServer;
 

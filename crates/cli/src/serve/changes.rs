@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Bandwidth, HostPlan, Level, NamespacePlan, Plan, SubsystemPlan, resolve};
-use super::ports::{AnaName, same};
+use super::plan::{AnaName, Bandwidth, HostPlan, Level, NamespacePlan, Plan, SubsystemPlan, resolve};
+use super::ports::same;
 use nearside_spec::fabrics::{DISCOVERY_PORT, PORT};
 
 /// A change, as it is asked for at the control socket. Without a subsystem the only one is meant.

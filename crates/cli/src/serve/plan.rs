@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use nearside_auth::{Group, Hash};
-use nearside_device::Identity;
 use nearside_device::throttle::{Quota, Whom};
+use nearside_device::{AnaState, Identity};
 use nearside_embedded::AnyStore;
 use nearside_instrument::words;
 use nearside_spec::fabrics::{DISCOVERY_PORT, PORT};
@@ -106,12 +106,20 @@ macro_rules! named {
         #[serde(try_from = "String", into = "String")]
         pub struct $name(pub $of);
 
+        impl FromStr for $name {
+            type Err = String;
+
+            fn from_str(word: &str) -> Result<$name, String> {
+                let known = || <$of>::ALL.map(<$of>::name).join(", ");
+                <$of>::of_name(word).map($name).ok_or_else(|| format!("{} {word:?}: {}", $what, known()))
+            }
+        }
+
         impl TryFrom<String> for $name {
             type Error = String;
 
             fn try_from(word: String) -> Result<$name, String> {
-                let known = || <$of>::ALL.map(<$of>::name).join(", ");
-                <$of>::of_name(&word).map($name).ok_or_else(|| format!("{} {word:?}: {}", $what, known()))
+                word.parse()
             }
         }
 
@@ -130,6 +138,10 @@ named! {
 named! {
     /// A group of it.
     GroupName(Group), "DH group"
+}
+named! {
+    /// In what state namespaces are found by an address.
+    AnaName(AnaState), "ana-state"
 }
 
 /// Bytes a second, as a file says them: `100MiB`.

@@ -6,35 +6,7 @@ use nearside_device::{AnaState, MAX_ANA_GROUP, PortAccess};
 use nearside_spec::fabrics::PORT;
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Plan, SubsystemPlan, resolve};
-
-/// A state as a file says it.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct AnaName(pub AnaState);
-
-impl std::str::FromStr for AnaName {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<AnaName, String> {
-        let known = || AnaState::ALL.map(AnaState::name).join(", ");
-        AnaState::of_name(word).map(AnaName).ok_or_else(|| format!("ana-state {word:?}: {}", known()))
-    }
-}
-
-impl TryFrom<String> for AnaName {
-    type Error = String;
-
-    fn try_from(word: String) -> Result<AnaName, String> {
-        word.parse()
-    }
-}
-
-impl From<AnaName> for String {
-    fn from(AnaName(state): AnaName) -> String {
-        state.name().into()
-    }
-}
+use super::plan::{AnaName, Plan, SubsystemPlan, resolve};
 
 /// What state groups have by an address.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
