@@ -383,10 +383,12 @@ impl ServedDrive {
     /// By each address namespaces are found in the states that a plan says.
     fn set_access(&self, plan: &Plan) {
         let offers = self.target().offers();
-        for ((address, _), number) in plan.listened().zip(self.numbers(plan)) {
+        for ((address, usual), number) in plan.listened().zip(self.numbers(plan)) {
             let Some(number) = number.and_then(|number| u16::try_from(number).ok()) else { continue };
             for offer in &offers {
-                let access = plan.named(&offer.nqn).map(|plan| plan.access(address));
+                // A word for discovery means another address.
+                let of = plan.named(&offer.nqn).filter(|_| usual == PORT);
+                let access = of.map(|plan| plan.access(address));
                 offer.subsystem.set_access(number, access.unwrap_or_default());
             }
         }
