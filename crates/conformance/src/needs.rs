@@ -3,7 +3,9 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use tempfile::TempDir;
 
@@ -98,4 +100,13 @@ pub fn tool(name: &str) -> Option<PathBuf> {
         .chain(["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from))
         .map(|dir| dir.join(name))
         .find(|p| p.is_file())
+}
+
+/// An address of this machine at which nobody else listens, whatever the port: where a server ends and comes
+/// back, no other test has taken its place meanwhile.
+pub fn loopback() -> Ipv4Addr {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let (process, nth) = (std::process::id() as u16, NEXT.fetch_add(1, Ordering::Relaxed));
+    let [high, low] = process.to_be_bytes();
+    Ipv4Addr::new(127, 16 + (nth % 224) as u8, high, low)
 }

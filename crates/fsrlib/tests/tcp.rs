@@ -43,12 +43,12 @@ fn serve_as<S: Store>(
     store: S,
     offer: impl FnOnce(Offer<S, Fsr>) -> Offer<S, Fsr>,
 ) -> (Server<S, Fsr>, Address) {
-    serve_at(0, [9; 16], store, offer)
+    serve_at(None, [9; 16], store, offer)
 }
 
-/// The same at a port, or any, with a namespace of that UUID.
+/// The same where another server was, or where none has been, with a namespace of that UUID.
 fn serve_at<S: Store>(
-    port: u16,
+    at: Option<&Address>,
     uuid: [u8; 16],
     store: S,
     offer: impl FnOnce(Offer<S, Fsr>) -> Offer<S, Fsr>,
@@ -60,10 +60,11 @@ fn serve_at<S: Store>(
     subsystem.add(1, Arc::new(namespace)).unwrap();
     let target = Target::new(nearside_front_tcp::Options::default()).unwrap();
     target.offer(offer(Offer::new(NQN, "7", subsystem)));
-    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let (host, port) = at.map_or((needs::loopback().to_string(), 0), |at| (at.host.clone(), at.port));
+    let listener = TcpListener::bind((&*host, port)).unwrap();
+    let at = listener.local_addr().unwrap();
     let server = Server::start(target, vec![listener], clock).unwrap();
-    (server, format!("nvme+tcp://127.0.0.1:{port}/{NQN}/1").parse().unwrap())
+    (server, format!("nvme+tcp://{at}/{NQN}/1").parse().unwrap())
 }
 
 fn connect(address: &Address, host: HostOptions) -> Association {

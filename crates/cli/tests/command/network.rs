@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nearside_conformance::needs;
+
 use crate::fixture::{Ran, TEXTS, nearside, on, small};
 
 pub struct Served {
@@ -36,7 +38,7 @@ pub fn serve(image: &Path) -> Served {
 }
 
 fn serve_with(arguments: &[&str]) -> Served {
-    serve_at("127.0.0.1:0", arguments)
+    serve_at(&format!("{}:0", needs::loopback()), arguments)
 }
 
 /// A server that awaits hosts there.

@@ -5,6 +5,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use nearside_conformance::needs;
+
 use crate::fixture::{Ran, Volume, nearside, on, small};
 use crate::network::{Served, serve, serve_at};
 
@@ -133,7 +135,7 @@ fn a_server_that_is_another_one_ends_the_search() {
         (images[0], "nqn.2026-11.example:other", "does not allow the host"),
         (images[1], HOST, "namespace 1 there is another than it was"),
     ] {
-        let mut served = server("127.0.0.1:0", images[0], HOST);
+        let mut served = server(&format!("{}:0", needs::loopback()), images[0], HOST);
         let search = Search::start(&served.drive, &["--hostnqn", HOST, "--reconnect-delay", "1"]);
         kill(&mut served);
         let _other = server(authority(&served.drive), image, host);

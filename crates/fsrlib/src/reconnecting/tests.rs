@@ -1,5 +1,5 @@
-//! What no server of ours does yet, or not when it is told: path related statuses, ways that take many
-//! requests at once and are lost with them.
+//! What no server does when it is told: each command's own status or loss, ways that take many requests at
+//! once and are lost with them. Servers are in `tests/tcp/reconnecting.rs`.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,8 +9,8 @@ use nearside_spec::Status;
 
 use super::*;
 
-/// The namespace cannot be had by this path just now (Asymmetric Access Inaccessible).
-const INACCESSIBLE: Status = Status::new(3, 0x02);
+/// The namespace cannot be had by this path just now.
+const INACCESSIBLE: Status = Status::ANA_INACCESSIBLE;
 const SOON: Duration = Duration::from_millis(1);
 /// So long that a test which waits for it has hung.
 const NEVER: Duration = Duration::from_secs(100_000);

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use nearside_clock::TscClock;
 use nearside_conformance::needs;
-use nearside_device::Identity;
+use nearside_device::{AnaState, Identity, PortAccess};
 use nearside_embedded::Options;
 use nearside_firmware::Fsr;
 use nearside_front_tcp::{Offer, Server};
@@ -76,15 +76,22 @@ fn here(image: &Path) -> Session<impl Transport> {
 }
 
 /// A server of an image, whose namespace has that UUID.
-fn serve(image: &Path, port: u16, uuid: u8) -> (Server<File, Fsr>, Address) {
+fn serve(image: &Path, at: Option<&Address>, uuid: u8) -> (Server<File, Fsr>, Address) {
     let store = File::open(image, FileOptions::read()).unwrap();
-    serve_at(port, [uuid; 16], store, |offer| Offer { identity: Identity::Trust, ..offer })
+    serve_at(at, [uuid; 16], store, |offer| Offer { identity: Identity::Trust, ..offer })
 }
 
 /// A server without files.
-fn empty(port: u16, uuid: u8, hosts: Option<Vec<String>>) -> (Server<Dram, Fsr>, Address) {
+fn empty(at: Option<&Address>, uuid: u8, hosts: Option<Vec<String>>) -> (Server<Dram, Fsr>, Address) {
     let store = Dram::new(1 << 20, 512).unwrap();
-    serve_at(port, [uuid; 16], store, |offer| Offer { hosts, identity: Identity::Trust, ..offer })
+    serve_at(at, [uuid; 16], store, |offer| Offer { hosts, identity: Identity::Trust, ..offer })
+}
+
+/// The image that is searched, in a folder of its own.
+fn volume(test: &str) -> Option<(tempfile::TempDir, PathBuf)> {
+    let folder = needs::folder(test, &["mke2fs"])?;
+    let image = image(folder.path());
+    Some((folder, image))
 }
 
 fn search() -> Operation {
@@ -114,14 +121,12 @@ fn answers<T: Transport>(
 
 #[test]
 fn an_answer_of_many_commands_is_the_same_over_many_connections() {
-    let Some(folder) =
-        needs::folder("an_answer_of_many_commands_is_the_same_over_many_connections", &["mke2fs"])
+    let Some((_folder, image)) = volume("an_answer_of_many_commands_is_the_same_over_many_connections")
     else {
         return;
     };
-    let image = image(folder.path());
     let mut here = here(&image);
-    let (server, address) = serve(&image, 0, 9);
+    let (server, address) = serve(&image, None, 9);
     let server = RefCell::new(Some(server));
     let own = HostOptions::default().host_nqn;
     let (mut there, told) = open(&[&address], every(SOON));
@@ -134,7 +139,7 @@ fn an_answer_of_many_commands_is_the_same_over_many_connections() {
         // It ends, and another is there.
         2_000 | 10_000 => {
             drop(server.take());
-            server.replace(Some(serve(&image, address.port, 9).0));
+            server.replace(Some(serve(&image, Some(&address), 9).0));
         }
         _ => {}
     });
@@ -161,14 +166,12 @@ fn an_answer_of_many_commands_is_the_same_over_many_connections() {
 
 #[test]
 fn commands_that_are_out_when_the_connection_ends_are_sent_again() {
-    let Some(folder) =
-        needs::folder("commands_that_are_out_when_the_connection_ends_are_sent_again", &["mke2fs"])
+    let Some((_folder, image)) = volume("commands_that_are_out_when_the_connection_ends_are_sent_again")
     else {
         return;
     };
-    let image = image(folder.path());
     let want = records(&mut here(&image), &Ask::tree("/", search()));
-    let (server, address) = serve(&image, 0, 9);
+    let (server, address) = serve(&image, None, 9);
     let own = HostOptions::default().host_nqn;
     let (mut there, told) = open(&[&address], every(SOON));
     let seen = AtomicUsize::new(0);
@@ -194,14 +197,12 @@ fn commands_that_are_out_when_the_connection_ends_are_sent_again() {
 
 #[test]
 fn what_is_asked_together_goes_on_from_the_first_without_an_answer() {
-    let Some(folder) =
-        needs::folder("what_is_asked_together_goes_on_from_the_first_without_an_answer", &["mke2fs"])
+    let Some((_folder, image)) = volume("what_is_asked_together_goes_on_from_the_first_without_an_answer")
     else {
         return;
     };
-    let image = image(folder.path());
     let mut here = here(&image);
-    let (server, address) = serve(&image, 0, 9);
+    let (server, address) = serve(&image, None, 9);
     let own = HostOptions::default().host_nqn;
     let (mut there, told) = open(&[&address], every(SOON));
     // Each differs from the next, so that none is in a list with others.
@@ -241,11 +242,10 @@ fn together<T: Transport>(
 
 #[test]
 fn another_address_takes_over_at_once() {
-    let Some(folder) = needs::folder("another_address_takes_over_at_once", &["mke2fs"]) else { return };
-    let image = image(folder.path());
+    let Some((_folder, image)) = volume("another_address_takes_over_at_once") else { return };
     let mut here = here(&image);
-    let (first, one) = serve(&image, 0, 9);
-    let (_second, two) = serve(&image, 0, 9);
+    let (first, one) = serve(&image, None, 9);
+    let (_second, two) = serve(&image, None, 9);
     let (mut there, told) = open(&[&one, &two], every(NEVER));
     let ask = Ask::tree("/", search());
     let mut first = Some(first);
@@ -267,7 +267,7 @@ fn another_address_takes_over_at_once() {
 /// Stands between a host and a target, and hands on what comes until it is told to keep it: then the target
 /// is there for the host, and says nothing more.
 fn between(target: &Address, keeps: &Arc<AtomicBool>) -> Address {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind((&*target.host, 0)).unwrap();
     let (port, to, keeps) = (listener.local_addr().unwrap().port(), target.authority(), keeps.clone());
     std::thread::spawn(move || {
         for host in listener.incoming() {
@@ -292,7 +292,7 @@ fn between(target: &Address, keeps: &Arc<AtomicBool>) -> Address {
 
 #[test]
 fn a_drive_that_says_nothing_is_asked_elsewhere() {
-    let (_server, direct) = empty(0, 9, None);
+    let (_server, direct) = empty(None, 9, None);
     let keeps = Arc::new(AtomicBool::new(false));
     let through = between(&direct, &keeps);
     // A keep alive is out as well when the time is over.
@@ -315,7 +315,7 @@ fn a_drive_that_says_nothing_is_asked_elsewhere() {
 
 #[test]
 fn attempts_are_as_many_as_the_kernels() {
-    let (server, address) = empty(0, 9, None);
+    let (server, address) = empty(None, 9, None);
     let recovery = Recovery { reconnect_delay: SOON, ctrl_loss_tmo: Some(SOON * 2 + SOON / 2) };
     let (mut session, told) = open(&[&address], recovery);
     session.nop().unwrap();
@@ -334,13 +334,13 @@ fn attempts_are_as_many_as_the_kernels() {
     }
     assert_eq!(told[7..], ["Removing controller..."]);
     // And so it stays, though the server comes back.
-    let (_server, _) = empty(address.port, 9, None);
+    let (_server, _) = empty(Some(&address), 9, None);
     assert_eq!(session.nop().unwrap_err().to_string(), text);
 }
 
 #[test]
 fn without_attempts_a_loss_is_the_end() {
-    let (server, address) = empty(0, 9, None);
+    let (server, address) = empty(None, 9, None);
     let recovery = Recovery { ctrl_loss_tmo: Some(Duration::ZERO), ..every(NEVER) };
     let (mut session, told) = open(&[&address], recovery);
     session.nop().unwrap();
@@ -357,11 +357,11 @@ fn without_attempts_a_loss_is_the_end() {
 #[test]
 fn a_host_that_is_refused_does_not_ask_again() {
     let own = HostOptions::default().host_nqn;
-    let (server, address) = empty(0, 9, Some(vec![own]));
+    let (server, address) = empty(None, 9, Some(vec![own]));
     let (mut session, told) = open(&[&address], every(SOON));
     session.nop().unwrap();
     drop(server);
-    let (_server, _) = empty(address.port, 9, Some(vec!["nqn.2014-08.org.example:other".into()]));
+    let (_server, _) = empty(Some(&address), 9, Some(vec!["nqn.2014-08.org.example:other".into()]));
     let text = session.nop().unwrap_err().to_string();
     assert!(
         text.contains("no other can be made: connect: ") && text.contains("does not allow the host"),
@@ -378,36 +378,71 @@ fn a_host_that_is_refused_does_not_ask_again() {
 #[test]
 fn an_address_that_refuses_leaves_the_others() {
     let own = HostOptions::default().host_nqn;
-    let (first, one) = empty(0, 9, Some(vec![own.clone()]));
-    let (second, two) = empty(0, 9, Some(vec![own.clone()]));
+    let (first, one) = empty(None, 9, Some(vec![own.clone()]));
+    let (second, two) = empty(None, 9, Some(vec![own.clone()]));
     let (mut session, told) = open(&[&one, &two], every(SOON));
     session.nop().unwrap();
     drop(first);
-    let (_first, _) = empty(one.port, 9, Some(Vec::new()));
+    let (_first, _) = empty(Some(&one), 9, Some(Vec::new()));
     session.nop().unwrap();
     // Both are lost, the first refuses; the second, which comes back, is all that there is.
     drop(second);
-    let (second, _) = empty(two.port, 9, Some(vec![own]));
+    let (second, _) = empty(Some(&two), 9, Some(vec![own]));
     session.nop().unwrap();
     assert_eq!(second.target().connected().len(), 1);
     drop(second);
-    let (_second, _) = empty(two.port, 9, Some(Vec::new()));
+    let (_second, _) = empty(Some(&two), 9, Some(Vec::new()));
     let text = session.nop().unwrap_err().to_string();
     assert!(text.contains(&format!("{}: connect: ", two.authority())), "{text} {told:?}");
+}
+
+/// The states are those of a server, as its owner sets them.
+#[test]
+fn an_address_that_does_not_serve_is_left_and_a_state_that_ends_is_waited_for() {
+    let (server, one) = empty(None, 9, None);
+    let listener = TcpListener::bind((&*one.host, 0)).unwrap();
+    let two = Address { port: listener.local_addr().unwrap().port(), ..one.clone() };
+    assert_eq!(server.listen(listener).unwrap(), 1);
+    let subsystem = server.target().offers()[0].subsystem.clone();
+    let set = |port: u16, all| subsystem.set_access(port, PortAccess { all, ..PortAccess::default() });
+    // There is another, which is taken at once.
+    let (mut session, told) = open(&[&one, &two], every(NEVER));
+    session.nop().unwrap();
+    set(0, AnaState::Inaccessible);
+    session.nop().unwrap();
+    let said: Vec<Notice> = std::mem::take(&mut *told.borrow_mut());
+    assert!(matches!(&said[..], [Notice::Lost(_), Notice::Moved(to)] if *to == two.authority()), "{said:?}");
+    assert!(said[0].to_string().contains("Asymmetric Access Inaccessible"), "{said:?}");
+    // There is none, until an attempt later.
+    let subsystem = subsystem.clone();
+    let set = move |port: u16, all| subsystem.set_access(port, PortAccess { all, ..PortAccess::default() });
+    set(1, AnaState::PersistentLoss);
+    let waits = AtomicUsize::new(0);
+    let host = HostOptions { recovery: every(SOON), ..HostOptions::default() };
+    let heard = move |notice: &Notice| {
+        if matches!(notice, Notice::Waiting(_)) && waits.fetch_add(1, Ordering::Relaxed) == 2 {
+            set(1, AnaState::NonOptimized);
+        }
+    };
+    let (way, told) = open_as(host, &[&one, &two], heard).unwrap();
+    let mut session = Session::new(way, Arc::new(TscClock::new()));
+    session.nop().unwrap();
+    let waits = told.borrow().iter().filter(|notice| matches!(notice, Notice::Waiting(_))).count();
+    assert_eq!(waits, 3, "{told:?}");
 }
 
 #[test]
 fn answers_of_two_drives_are_not_made_one() {
     for at_once in [true, false] {
-        let (server, one) = empty(0, 9, None);
-        let (_other, two) = empty(0, 8, None);
+        let (server, one) = empty(None, 9, None);
+        let (_other, two) = empty(None, 8, None);
         let (mut session, told) = match at_once {
             true => open(&[&one, &two], every(NEVER)),
             false => open(&[&one], every(SOON)),
         };
         session.nop().unwrap();
         drop(server);
-        let _again = (!at_once).then(|| empty(one.port, 8, None));
+        let _again = (!at_once).then(|| empty(Some(&one), 8, None));
         let text = session.nop().unwrap_err().to_string();
         assert!(text.contains("namespace 1 there is another than it was"), "{text}");
         assert_eq!(told.borrow().last(), Some(&Notice::Removing));
@@ -416,7 +451,7 @@ fn answers_of_two_drives_are_not_made_one() {
 
 #[test]
 fn who_gives_up_waits_no_longer() {
-    let (server, address) = empty(0, 9, None);
+    let (server, address) = empty(None, 9, None);
     let stop = Arc::new(AtomicBool::new(false));
     let set = stop.clone();
     let heard = move |notice: &Notice| {
@@ -432,7 +467,7 @@ fn who_gives_up_waits_no_longer() {
     let stopped = session.nop();
     assert!(matches!(stopped, Err(Error::Refused(Failure::Cancelled))), "{stopped:?}");
     // What is asked next looks at once whether it is there again.
-    let (server, _) = empty(address.port, 9, None);
+    let (server, _) = empty(Some(&address), 9, None);
     stop.store(false, Ordering::Relaxed);
     session.nop().unwrap();
     // The new way is given up by the same flag.
