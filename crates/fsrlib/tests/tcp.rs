@@ -120,7 +120,7 @@ fn blocks_of_every_size_come_back() {
 fn who_is_there_and_who_may_come() {
     let own = HostOptions::default().host_nqn;
     let (_server, address) = serve(Dram::new(1 << 20, 512).unwrap(), Some(vec![own]));
-    let at = Address::discovery(&format!("127.0.0.1:{}", address.port)).unwrap();
+    let at = Address::discovery(&address.authority()).unwrap();
     let seen = |host: HostOptions| {
         let entries = discover(&at, host, Arc::new(TscClock::new())).unwrap();
         entries.iter().filter(|e| e.subtype() == subtype::NVM).map(|e| e.port()).collect::<Vec<_>>()
