@@ -4,8 +4,7 @@ mod rig;
 
 use std::sync::{Arc, Mutex, OnceLock};
 
-use nearside_device::firmware::{NoWorker, Seat};
-use nearside_device::{Namespace, Observer};
+use nearside_device::Observer;
 use nearside_dma::Region;
 use nearside_spec::data::{SglDescriptor, SglType};
 use nearside_spec::feature::fid;
@@ -167,22 +166,6 @@ fn fields_are_checked() {
     io(&mut host, SubmissionEntry::new(io::FLUSH, 1, 0xffff_ffff)).unwrap();
     io(&mut host, SubmissionEntry::new(io::FLUSH, 2, 1)).unwrap();
     io(&mut host, transfer(io::READ, blocks - 2048, 2048, DATA, LISTS)).unwrap_err();
-}
-
-/// Firmware that knows near-data commands, and none of them.
-struct Present;
-
-impl Observer for Present {
-    fn begin(&self, _offset: u64, _len: u64) {}
-    fn end(&self, _offset: u64, _len: u64, _durable: bool) {}
-}
-
-impl<S: Store> Firmware<S> for Present {
-    type Worker = NoWorker;
-
-    fn worker(_: &Arc<Namespace<S, Present>>, _: &Seat<'_>) -> std::io::Result<NoWorker> {
-        Ok(NoWorker)
-    }
 }
 
 #[test]

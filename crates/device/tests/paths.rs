@@ -11,6 +11,7 @@ use nearside_dma::Wakeup;
 use nearside_spec::feature::fid;
 use nearside_spec::identify::{IdentifyController, IdentifyNamespace, IdentifyNamespaceIndependent, cns};
 use nearside_spec::log::{AnaGroup, AnaHeader, async_event, event, lid};
+use nearside_spec::opcode::FEATURE_NEAR_DATA;
 use nearside_store::{Delay, Modelled};
 use rig::*;
 
@@ -24,7 +25,7 @@ fn subsystem() -> Arc<Subsystem<Dram>> {
     subsystem
 }
 
-fn host_of<S: Store>(subsystem: &Arc<Subsystem<S>>, port: Option<u16>) -> Host<S> {
+fn host_of<S: Store, F: Firmware<S>>(subsystem: &Arc<Subsystem<S, F>>, port: Option<u16>) -> Host<S, F> {
     let named = Named { identifier: [port.unwrap_or(99) as u8 + 1; 16], ..Named::default() };
     let config = Config { shared: true, port, host: named, ..Config::default() };
     let wakeup = Arc::new(Wakeup::new().unwrap());
@@ -120,6 +121,25 @@ fn a_state_bars_what_is_behind_its_port_and_nothing_else() {
     assert_eq!(answers(&mut late, 4), Status::ANA_INACCESSIBLE);
     // A host may try again; Do Not Retry would end its file system.
     assert_eq!(late.run(1, of(4, io::READ)).status().0 & 1 << 14, 0);
+}
+
+/// By whichever command it comes. Where it is not barred, this firmware knows none of it.
+#[test]
+fn near_data_work_is_barred_as_well() {
+    let subsystem = Subsystem::new();
+    subsystem.add(1, Arc::new(Namespace::new(dram(1 << 20), Present, 512, [1; 16], true).unwrap())).unwrap();
+    let mut host = host_of(&subsystem, Some(0));
+    let mut answers = || {
+        let mut work = of(1, io::NEAR_DATA);
+        (work.cdw[10], work.cdw[11], work.cdw[12]) = (64, 4096, 1);
+        let feature = |opcode| command(opcode, 1, &[FEATURE_NEAR_DATA.into(), 1]);
+        let by_feature = [admin::SET_FEATURES, admin::GET_FEATURES].map(feature);
+        let by_feature = by_feature.map(|entry| host.admin(entry).unwrap_err().code());
+        [host.run(1, work).status().code(), by_feature[0], by_feature[1]]
+    };
+    assert_eq!(answers(), [Status::INVALID_OPCODE; 3]);
+    subsystem.set_access(0, all(AnaState::Inaccessible));
+    assert_eq!(answers(), [Status::ANA_INACCESSIBLE; 3]);
 }
 
 #[test]

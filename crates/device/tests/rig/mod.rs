@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nearside_clock::Nanos;
+use nearside_device::firmware::{NoWorker, Seat};
 pub use nearside_device::runner::Inline;
 pub use nearside_device::{Config, Controller, Firmware};
+use nearside_device::{Namespace, Observer};
 use nearside_dma::{Function, Region};
 pub use nearside_spec::opcode::{admin, io};
 use nearside_spec::registers::{self as reg, Cc, csts};
@@ -282,5 +284,21 @@ pub fn refused<T: std::fmt::Debug>(got: Result<T, Status>, wanted: Status) {
     match got {
         Err(status) => assert!(same(status, wanted), "{status:?} ({:#x}), wanted {wanted:?}", status.0),
         Ok(v) => panic!("succeeded with {v:?}, wanted {wanted:?}"),
+    }
+}
+
+/// Firmware that knows near-data commands, and none of them.
+pub struct Present;
+
+impl Observer for Present {
+    fn begin(&self, _offset: u64, _len: u64) {}
+    fn end(&self, _offset: u64, _len: u64, _durable: bool) {}
+}
+
+impl<S: Store> Firmware<S> for Present {
+    type Worker = NoWorker;
+
+    fn worker(_: &Arc<Namespace<S, Present>>, _: &Seat<'_>) -> std::io::Result<NoWorker> {
+        Ok(NoWorker)
     }
 }
