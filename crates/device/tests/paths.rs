@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nearside_device::{AnaState, Host as Named, Namespace, PortAccess, Subsystem};
-use nearside_dma::Wakeup;
 use nearside_spec::feature::fid;
 use nearside_spec::identify::{IdentifyController, IdentifyNamespace, IdentifyNamespaceIndependent, cns};
 use nearside_spec::log::{AnaGroup, AnaHeader, async_event, event, lid};
@@ -28,11 +27,7 @@ fn subsystem() -> Arc<Subsystem<Dram>> {
 fn host_of<S: Store, F: Firmware<S>>(subsystem: &Arc<Subsystem<S, F>>, port: Option<u16>) -> Host<S, F> {
     let named = Named { identifier: [port.unwrap_or(99) as u8 + 1; 16], ..Named::default() };
     let config = Config { shared: true, port, host: named, ..Config::default() };
-    let wakeup = Arc::new(Wakeup::new().unwrap());
-    let mut host = Host::of(nearside_device::Controller::of(subsystem, config, wakeup).unwrap());
-    host.enable();
-    host.create_pair(1, None);
-    host
+    Host::among(subsystem, config)
 }
 
 fn all(state: AnaState) -> PortAccess {

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use nearside_clock::Nanos;
 use nearside_device::throttle::{BURST_NS, Quota, Whom};
 use nearside_device::{Namespace, Subsystem, lost_commands};
-use nearside_dma::Wakeup;
 use nearside_store::Dram;
 use rig::*;
 
@@ -27,11 +26,7 @@ fn subsystem() -> Arc<Subsystem<Dram>> {
 fn host(subsystem: &Arc<Subsystem<Dram>>, nqn: &str) -> Host<Dram> {
     let host = nearside_device::Host { nqn: nqn.into(), ..Default::default() };
     let config = Config { shared: true, host, ..Config::default() };
-    let wakeup = Arc::new(Wakeup::new().unwrap());
-    let mut host = Host::of(nearside_device::Controller::of(subsystem, config, wakeup).unwrap());
-    host.enable();
-    host.create_pair(1, None);
-    host
+    Host::among(subsystem, config)
 }
 
 fn iops(commands: u64) -> Quota {

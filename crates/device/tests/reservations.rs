@@ -6,7 +6,6 @@ mod rig;
 use std::sync::{Arc, Mutex};
 
 use nearside_device::{Host as Named, HostId, Kept, Namespace, Subsystem, Ticket};
-use nearside_dma::Wakeup;
 use nearside_spec::feature::fid;
 use nearside_spec::log::{async_event, event, lid};
 use nearside_spec::registers as reg;
@@ -21,11 +20,7 @@ const CONFLICT: Status = Status::RESERVATION_CONFLICT.dnr();
 fn host_of<S: Store>(subsystem: &Arc<Subsystem<S>>, id: u8) -> Host<S> {
     let named = Named { identifier: [id; 16], ..Named::default() };
     let config = Config { shared: true, cntlid: id.into(), host: named, ..Config::default() };
-    let wakeup = Arc::new(Wakeup::new().unwrap());
-    let mut host = Host::of(nearside_device::Controller::of(subsystem, config, wakeup).unwrap());
-    host.enable();
-    host.create_pair(1, None);
-    host
+    Host::among(subsystem, config)
 }
 
 fn subsystem<S: Store>(store: S) -> Arc<Subsystem<S>> {

@@ -7,7 +7,6 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use nearside_device::{Namespace, Subsystem};
-use nearside_dma::Wakeup;
 use nearside_spec::identify::cns;
 use nearside_spec::log::{event, lid};
 use nearside_store::{Backend, Delay, FileOptions, Modelled, Parametric};
@@ -28,11 +27,7 @@ fn subsystem(file: &tempfile::NamedTempFile) -> Arc<Subsystem<Slow>> {
 }
 
 fn controller(subsystem: &Arc<Subsystem<Slow>>) -> Host<Slow> {
-    let wakeup = Arc::new(Wakeup::new().unwrap());
-    let config = Config { shared: true, ..Config::default() };
-    let mut host = Host::of(Controller::of(subsystem, config, wakeup).unwrap());
-    host.enable();
-    host.create_pair(1, None);
+    let mut host = Host::among(subsystem, Config { shared: true, ..Config::default() });
     host.admin(command(admin::SET_FEATURES, 0, &[0x0b, event::NAMESPACE_NOTICES])).unwrap();
     host
 }

@@ -5,7 +5,6 @@ mod rig;
 use std::sync::Arc;
 
 use nearside_device::{AddError, Fabric, Namespace, Subsystem};
-use nearside_dma::Wakeup;
 use nearside_spec::identify::{IdentifyController, cns};
 use nearside_spec::log::{event, lid};
 use nearside_store::{Delay, Modelled};
@@ -17,14 +16,6 @@ fn slow(bytes: u64) -> impl Store {
 
 fn namespace<S: Store>(store: S, id: u8) -> Arc<Namespace<S>> {
     Arc::new(Namespace::new(store, (), 512, [id; 16], true).unwrap().with_nguid([id + 1; 16]))
-}
-
-fn controller<S: Store>(subsystem: &Arc<Subsystem<S>>, config: Config) -> Host<S> {
-    let wakeup = Arc::new(Wakeup::new().unwrap());
-    let mut host = Host::of(Controller::of(subsystem, config, wakeup).unwrap());
-    host.enable();
-    host.create_pair(1, None);
-    host
 }
 
 fn read(nsid: u32) -> SubmissionEntry {
@@ -46,7 +37,7 @@ fn controllers_share_namespaces_that_come_and_go() {
     assert_eq!(subsystem.add(5, namespace(dram(1 << 20), 5)), Err(AddError::Exists(5)));
     assert_eq!(subsystem.add(0, namespace(dram(1 << 20), 5)), Err(AddError::OutOfRange(0)));
     let (mut a, mut b) =
-        (controller(&subsystem, Config::default()), controller(&subsystem, Config::default()));
+        (Host::among(&subsystem, Config::default()), Host::among(&subsystem, Config::default()));
     assert_eq!(list(&mut a, 0), [1, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(list(&mut b, 1)[..8], [5, 0, 0, 0, 0, 0, 0, 0]);
     // What one writes the other reads, and only in that namespace.
@@ -106,7 +97,7 @@ fn a_controller_has_the_namespaces_that_it_is_attached_to_and_no_other() {
         shared: true,
         ..Config::default()
     };
-    let (mut a, mut b) = (controller(&subsystem, of(&[1, 7])), controller(&subsystem, of(&[2, 3])));
+    let (mut a, mut b) = (Host::among(&subsystem, of(&[1, 7])), Host::among(&subsystem, of(&[2, 3])));
     assert_eq!(list(&mut a, 0)[..8], [1, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(list(&mut b, 0)[..12], [2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
     // As one that does not exist, for every command that names it.
@@ -152,7 +143,7 @@ fn a_protected_namespace_is_read_only_whatever_its_store_allows() {
     let subsystem = Subsystem::new();
     let store = Namespace::new(dram(1 << 20), (), 512, [1; 16], true).unwrap();
     subsystem.add(1, Arc::new(store.protected(true))).unwrap();
-    let mut host = controller(&subsystem, Config::default());
+    let mut host = Host::among(&subsystem, Config::default());
     let mut deallocate = command(io::DATASET_MANAGEMENT, 1, &[0, 1 << 2]);
     deallocate.cdw[6..8].copy_from_slice(&read(1).cdw[6..8]);
     for entry in [transfer(io::WRITE, 0, 1, FREE, 0), transfer(io::WRITE_ZEROES, 0, 1, 0, 0), deallocate] {
@@ -165,7 +156,7 @@ fn a_protected_namespace_is_read_only_whatever_its_store_allows() {
 fn a_namespace_leaves_when_its_last_command_has_ended() {
     let subsystem = Subsystem::new();
     subsystem.add(1, namespace(slow(1 << 20), 1)).unwrap();
-    let mut host = controller(&subsystem, Config::default());
+    let mut host = Host::among(&subsystem, Config::default());
     host.submit(1, read(1));
     host.settle(0);
     let weak = Arc::downgrade(&subsystem.remove(1).unwrap());
@@ -188,7 +179,7 @@ fn a_controller_behind_a_fabric_says_so() {
     let fabric =
         Fabric { cntlid: 77, discovery: false, in_capsule: 8192, max_commands: 128, keep_alive_ms: 0 };
     let config = Config { fabric: Some(fabric), ..Config::default() };
-    let mut host = controller(&subsystem, config);
+    let mut host = Host::among(&subsystem, config);
     host.admin(command(admin::IDENTIFY, 0, &[cns::CONTROLLER.into()])).unwrap();
     let id = IdentifyController::from_bytes(&host.bytes(FREE, 4096));
     assert_eq!((id.cntlid(), id.cntrltype(), id.ioccsz(), id.iorcsz()), (77, 1, 516, 1));

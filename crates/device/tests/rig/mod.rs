@@ -10,8 +10,8 @@ use nearside_clock::Nanos;
 use nearside_device::firmware::{NoWorker, Seat};
 pub use nearside_device::runner::Inline;
 pub use nearside_device::{Config, Controller, Firmware};
-use nearside_device::{Namespace, Observer};
-use nearside_dma::{Function, Region};
+use nearside_device::{Namespace, Observer, Subsystem};
+use nearside_dma::{Function, Region, Wakeup};
 pub use nearside_spec::opcode::{admin, io};
 use nearside_spec::registers::{self as reg, Cc, csts};
 pub use nearside_spec::{CompletionEntry, Status, SubmissionEntry};
@@ -84,6 +84,15 @@ impl<S: Store> Host<S, ()> {
 impl<S: Store, F: Firmware<S>> Host<S, F> {
     pub fn with(store: S, firmware: F, config: Config) -> Host<S, F> {
         Host::of(Controller::alone(store, firmware, config).unwrap().0)
+    }
+
+    /// One of several controllers of a subsystem, enabled and with a queue pair.
+    pub fn among(subsystem: &Arc<Subsystem<S, F>>, config: Config) -> Host<S, F> {
+        let wakeup = Arc::new(Wakeup::new().unwrap());
+        let mut host = Host::of(Controller::of(subsystem, config, wakeup).unwrap());
+        host.enable();
+        host.create_pair(1, None);
+        host
     }
 
     pub fn of(controller: Controller<S, F>) -> Host<S, F> {
