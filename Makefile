@@ -18,6 +18,9 @@
 PREFIX ?= /usr/local
 SECONDS ?= 300
 OUT ?= out
+# Without OpenSSL's headers, without TLS. What runs users' programs doubles the time of a build, and neither the demo nor the studies have any.
+TLS = $$(pkg-config --exists openssl 2>/dev/null || echo --no-default-features --features wasm,yara)
+LEAN = --no-default-features $$(pkg-config --exists openssl 2>/dev/null && echo --features tls)
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 .PHONY: all demo test bench studies documents fuzz sanitize install deb package-test wheel static build clean
@@ -26,11 +29,11 @@ all: build
 
 build:
 	@scripts/setup.sh build
-	cargo build --release --locked -p nearside-cli
+	cargo build --release --locked -p nearside-cli $(TLS)
 
 demo:
 	@scripts/setup.sh demo
-	cargo build --release --locked -p nearside-cli
+	cargo build --release --locked -p nearside-cli $(LEAN)
 	@target/release/nearside demo --out $(OUT)
 
 test:
@@ -43,7 +46,7 @@ bench:
 
 studies:
 	@scripts/setup.sh studies
-	cargo build --release --locked -p nearside-cli
+	cargo build --release --locked -p nearside-cli $(LEAN)
 	@target/release/nearside study all $(if $(FAST),--fast) --out $(OUT)
 
 documents:
@@ -60,12 +63,14 @@ sanitize:
 
 install:
 	@scripts/setup.sh build
-	cargo build --release --locked -p nearside-cli -p nearside-fsrlib-c
+	cargo build --release --locked -p nearside-cli $(TLS)
+	cargo build --release --locked -p nearside-fsrlib-c
 	@scripts/install.sh "$(DESTDIR)" "$(PREFIX)"
 
 deb:
 	@scripts/setup.sh deb
-	cargo build --release --locked -p nearside-cli -p nearside-fsrlib-c
+	cargo build --release --locked -p nearside-cli $(TLS)
+	cargo build --release --locked -p nearside-fsrlib-c
 	@scripts/deb.sh
 
 package-test: deb
@@ -78,7 +83,7 @@ wheel:
 
 static:
 	@scripts/setup.sh static
-	cargo build --release --locked -p nearside-cli --target $(shell uname -m)-unknown-linux-musl
+	cargo build --release --locked -p nearside-cli --no-default-features --features yara --target $(shell uname -m)-unknown-linux-musl
 
 clean:
 	cargo clean

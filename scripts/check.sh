@@ -1,10 +1,17 @@
 #!/usr/bin/env bash
-# What can be said of the workspace beside its tests: documentation, packages, the oldest Rust, another processor, the dependencies, and a
+# What can be said of the workspace beside its tests: lints, documentation, packages, the oldest Rust, another processor, the dependencies, and a
 # minute of fuzzing. A check whose tool is missing is left out with a word, in CI too: setup.sh does not install every tool.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 step() { printf '\n== %s\n' "$*"; }
 without() { printf '\n== %s: left out, %s\n' "$1" "$2"; }
+
+if cargo clippy --version >/dev/null 2>&1; then
+  step "lints"; cargo clippy --workspace --all-targets --locked -q -- -D warnings
+else
+  without "lints" "clippy is not installed"
+  [ -z "${NEARSIDE_LEFT_OUT:-}" ] || echo "lints: clippy is not installed" >> "$NEARSIDE_LEFT_OUT"
+fi
 
 step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --lib --no-deps --locked -q
@@ -25,7 +32,8 @@ else without "Rust $oldest" "that toolchain is not installed"; fi
 
 other=aarch64-unknown-linux-gnu
 if rustup target list --installed 2>/dev/null | grep -qx "$other"; then
-  step "$other"; RUSTFLAGS="-D warnings" cargo check --workspace --locked -q --target "$other"
+  # Without TLS and programs: this machine has no OpenSSL of another processor's, and no compiler for C.
+  step "$other"; RUSTFLAGS="-D warnings" cargo check --workspace --exclude nearside-tls --exclude nearside-wasm --no-default-features --locked -q --target "$other"
 else without "$other" "that target is not installed"; fi
 
 if cargo deny --version >/dev/null 2>&1; then

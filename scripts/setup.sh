@@ -17,6 +17,8 @@ say() { printf '[setup] %s\n' "$*"; }
 # A package is missing when the file it brings is.
 wanted() {
   echo "gcc:/usr/bin/cc libc6-dev:/usr/include/stdio.h make:/usr/bin/make"
+  # TLS is OpenSSL's.
+  case $what in static) ;; *) echo "libssl-dev:/usr/include/openssl/ssl.h pkg-config:/usr/bin/pkg-config" ;; esac
   # Records say of which commit they are.
   case $what in test|bench|studies) echo "git:/usr/bin/git" ;; esac
   case $what in deb) echo "dpkg-dev:/usr/bin/dpkg-shlibdeps binutils:/usr/bin/strip" ;; esac
@@ -29,7 +31,7 @@ wanted() {
     # The library's header, as C++ reads it, and what is in it.
     echo "g++:/usr/bin/c++ libarchive-tools:/usr/bin/bsdtar"
     echo "fio:/usr/bin/fio blktrace:/usr/bin/blkparse acl:/usr/bin/setfacl attr:/usr/bin/setfattr fdisk:/sbin/sfdisk"
-    echo "pkg-config:/usr/bin/pkg-config groff-base:/usr/bin/groff sleuthkit:/usr/bin/fls systemd:/usr/bin/systemd-analyze"
+    echo "yara:/usr/bin/yara openssl:/usr/bin/openssl groff-base:/usr/bin/groff sleuthkit:/usr/bin/fls systemd:/usr/bin/systemd-analyze"
     echo "fuse3:/usr/bin/fusermount3 chromium-headless-shell:/usr/bin/chromium-headless-shell"
     # Readers of OpenMetrics.
     echo "prometheus:/usr/bin/promtool python3-prometheus-client:/usr/lib/python3/dist-packages/prometheus_client"
@@ -71,6 +73,7 @@ fi
 give_up() { say "$1"; say "then run this again: scripts/setup.sh $what"; exit 1; }
 command -v cc >/dev/null || give_up "there is no C compiler, by which Rust links programs; as root: apt-get install gcc libc6-dev"
 command -v make >/dev/null || say "make is missing: its commands are lines of the Makefile, which can be called by hand"
+[ -e /usr/include/openssl/ssl.h ] || [ "$what" = static ] || say "OpenSSL's headers are missing (libssl-dev): what is built has no TLS, and its tests cannot be"
 command -v git >/dev/null || say "git is missing: records cannot say of which commit they are"
 
 # cargo, where it is missing or older than the workspace's rust-version.
@@ -111,14 +114,14 @@ if [ "$what" = static ]; then
     || give_up "rustup cannot add $static, for which a static program is built"
 fi
 
-# In an environment of their own: DuckDB, pyarrow and pandas, by which selections and the package for Python are checked, pytest, by which
-# that is done, and maturin, which packs it.
+# In an environment of their own: DuckDB, pyarrow, pandas and Ray, by which selections and the package for Python are checked, pytest, by
+# which that is done, and maturin, which packs it.
 oracles=target/oracles
 maturin="maturin==1.16.0"
 python() { [ -x $oracles/bin/python ] || python3 -m venv $oracles; $oracles/bin/python -m pip install -q --disable-pip-version-check "$@"; }
-if [ "$what" = test ] && ! $oracles/bin/python -c 'import duckdb, fsspec, maturin, numpy, pandas, pyarrow, pytest' 2>/dev/null; then
-  say "installing DuckDB, pyarrow, pandas, fsspec, pytest and maturin into $oracles"
-  python duckdb==2.0.1 pyarrow==26.0.1 pandas==3.1.1 fsspec==2026.9.0 pytest==9.2.0 "$maturin" \
+if [ "$what" = test ] && ! $oracles/bin/python -c 'import duckdb, fsspec, maturin, numpy, pandas, pyarrow, pytest, ray' 2>/dev/null; then
+  say "installing DuckDB, pyarrow, pandas, fsspec, Ray, pytest and maturin into $oracles"
+  python duckdb==2.0.1 pyarrow==26.0.1 pandas==3.1.1 fsspec==2026.9.0 ray==2.60.0 pytest==9.2.0 "$maturin" \
     || say "could not install them; what needs them is left out"
 fi
 if [ "$what" = bench ] && ! $oracles/bin/python -c 'import datafusion, duckdb, numpy' 2>/dev/null; then
@@ -128,6 +131,11 @@ fi
 if [ "$what" = wheel ] && ! $oracles/bin/python -c 'import maturin' 2>/dev/null; then
   say "installing maturin into $oracles"
   python "$maturin" || give_up "maturin is not to be had from PyPI"
+fi
+
+# For the example programs (docs/PROGRAMS.md).
+if [[ "$what" =~ ^(test|bench)$ ]] && command -v rustup >/dev/null && ! rustup target list --installed | grep -qx wasm32v1-none; then
+  rustup target add wasm32v1-none >/dev/null 2>&1 || say "rustup cannot add wasm32v1-none; what runs the example programs is left out"
 fi
 
 # Another processor, for which `make test` checks the workspace where it can.

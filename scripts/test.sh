@@ -2,9 +2,10 @@
 # Every test that this machine allows. Left-out tests are listed at the end; where CI is set, one is a failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export NEARSIDE_LEFT_OUT=$PWD/target/left-out.txt
-mkdir -p target && : > "$NEARSIDE_LEFT_OUT"
-step() { printf '\n== %s\n' "$*"; }
+export NEARSIDE_LEFT_OUT=$PWD/target/left-out.txt NEARSIDE_TIMES=$PWD/target/times.txt
+mkdir -p target && : > "$NEARSIDE_LEFT_OUT" && : > "$NEARSIDE_TIMES"
+SECONDS=0
+step() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS"; }
 # In CI nobody changes a file and builds again, or looks with a debugger: a failing test says its place by itself. A crate in one piece is
 # the least to compile, and there are crates enough for all cores.
 [ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_CODEGEN_UNITS=1
@@ -12,10 +13,6 @@ step() { printf '\n== %s\n' "$*"; }
 if cargo fmt --version >/dev/null 2>&1; then
   step "formatting"; cargo fmt --all --check
 else echo "formatting: rustfmt is not installed" >> "$NEARSIDE_LEFT_OUT"; fi
-if cargo clippy --version >/dev/null 2>&1; then
-  step "lints"; cargo clippy --workspace --all-targets --locked -q -- -D warnings
-else echo "lints: clippy is not installed" >> "$NEARSIDE_LEFT_OUT"; fi
-scripts/check.sh
 
 step "tests"
 cargo test --workspace --locked --no-run
@@ -27,13 +24,21 @@ beside=(root_apps root_dax root_vfio stock_linux f2fs_recovery fast12 pieee17)
 # A group of its own: what is begun behind an ordinary shell's back ignores the signals that tests send.
 set -m
 cargo test --workspace --locked --no-fail-fast "${beside[@]/#/--test=}" >target/beside.txt 2>&1 </dev/null &
+lanes=($!)
+trap 'kill -- "${lanes[@]/#/-}" 2>/dev/null || true' EXIT
+# What is looked at without being run takes what the tests leave of the machine. It begins once they have: cargo builds for one at a time.
+until grep -q Running target/beside.txt || ! kill -0 "${lanes[0]}" 2>/dev/null; do sleep 1; done
+(until [ -s "$NEARSIDE_TIMES" ]; do sleep 1; done; exec nice -n 19 scripts/check.sh) >target/looked.txt 2>&1 </dev/null &
+lanes+=($!)
 set +m
-trap 'kill -- -$! 2>/dev/null || true' EXIT
 failed=0
 NEARSIDE_BESIDE="${beside[*]}" cargo test --workspace --locked --no-fail-fast || failed=1
-wait $! || failed=1
-trap - EXIT
+wait "${lanes[0]}" || failed=1
 step "tests that ran beside"; cat target/beside.txt
+wait "${lanes[1]}" || failed=1
+trap - EXIT
+step "what was looked at beside"; cat target/looked.txt
+step "the programs that took longest"; sort -rn "$NEARSIDE_TIMES" | head -20
 [ $failed = 0 ] || exit 1
 
 if [ -s "$NEARSIDE_LEFT_OUT" ]; then

@@ -2,18 +2,30 @@
 # Builds what the guest boots, in a folder: the kernel of Debian's own linux-image package (downloaded and unpacked, not
 # installed) and an initramfs of busybox, this machine's Python, the modules that the tests need, and those of this machine's
 # storage tools that it has (nvme, fio, mkfs and fsck of ext4, F2FS and XFS, ndctl).
-#   scripts/guest/build.sh [FOLDER]      default: target/guest
+#   scripts/guest/build.sh [FOLDER]               default: target/guest
+#   scripts/guest/build.sh --newest [FOLDER]      default: target/guest-newest
+# With --newest it is a guest for what this machine's Debian is too old for, NVMe's authentication and TLS: the kernel, nvme,
+# tlshd and keyctl are those of Debian's sid, and of this machine's tools it has fio only. Where they cannot be fetched it
+# ends with 3.
 # Needs: apt, dpkg-deb, cpio, kmod (depmod, modprobe), busybox-static, python3.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-out=${1:-$here/../../target/guest}
+newest=
+[ "${1:-}" != --newest ] || { newest=-newest; shift; }
+out=${1:-$here/../../target/guest$newest}
 mkdir -p "$out"
 cd "$out"
 # One at a time; and no guest boots what is half written.
 exec 9> lock
 flock 9
 
-if ! [ -e vmlinuz ]; then
+if [ "$newest" ]; then
+    "$here/newest-kernel.sh" kernel || exit 3
+    cp kernel/vmlinuz vmlinuz
+    for option in NVME_HOST_AUTH NVME_TCP_TLS; do
+        grep -q "^CONFIG_$option=y" kernel/config || { echo "guest: this kernel is made without $option" >&2; exit 1; }
+    done
+elif ! [ -e vmlinuz ]; then
     package=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9][^ ]*\)$/\1/p' | head -n 1)
     echo "guest: downloading $package" >&2
     rm -rf kernel && mkdir kernel
@@ -27,8 +39,15 @@ rm -rf root && mkdir -p root/bin root/sbin root/proc root/sys root/dev root/mnt 
 cp "$(command -v busybox)" root/bin/busybox
 
 # The modules, in the order in which they load.
-for module in virtio_pci virtio_blk virtio_net crc32_generic crc32c_generic f2fs ext4 xfs nvme_tcp nvme \
-    nfit nd_pmem dax_pmem device_dax; do
+modules="virtio_pci virtio_blk virtio_net crc32_generic crc32c_generic f2fs ext4 xfs nvme_tcp nvme
+    nfit nd_pmem dax_pmem device_dax"
+tools="nvme fio mke2fs e2fsck mkfs.f2fs fsck.f2fs mkfs.xfs xfs_repair ndctl"
+if [ "$newest" ]; then
+    # Of ciphers those of TLS 1.3; nvmet and a disk of memory, so that the host can be tried out on a target of its own.
+    modules="virtio_pci virtio_net nvme_tcp tls aesni_intel gcm nvmet_tcp brd"
+    tools=fio
+fi
+for module in $modules; do
     modprobe -d "$PWD/kernel" -S "$version" --show-depends "$module"
 done | sed -n 's/^insmod \([^ ]*\).*/\1/p' > wanted.list
 # modprobe leaves out what this machine's own kernel has built in: modules.dep says all that each needs, the last first.
@@ -51,7 +70,7 @@ program() {
     done
 }
 PATH=$PATH:/usr/sbin:/sbin
-for tool in nvme fio mke2fs e2fsck mkfs.f2fs fsck.f2fs mkfs.xfs xfs_repair ndctl; do
+for tool in $tools; do
     if path=$(command -v "$tool"); then program "$path" "$tool"; fi
 done
 [ ! -e /etc/mke2fs.conf ] || { mkdir -p root/etc; cp /etc/mke2fs.conf root/etc/; }
@@ -60,13 +79,29 @@ mkdir -p root/etc/nvme
 echo nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-00000000c0de > root/etc/nvme/hostnqn
 echo 00000000-0000-4000-8000-00000000c0de > root/etc/nvme/hostid
 
-# The newest nvme-cli there is, beside this machine's own, where it can be had.
-if "$here/newest-nvme.sh" newest; then
+# The newest nvme-cli there is, where it can be had; it is nvme-newest beside this machine's own.
+programs=nvme-cli:nvme
+[ -z "$newest" ] || programs="$programs ktls-utils:tlshd keyutils:keyctl"
+# shellcheck disable=SC2086 # the programs are words
+if "$here/newest-programs.sh" newest $programs; then
     cp -r newest root/newest
-    printf '#!/bin/sh\nexec /newest/lib/ld.so --library-path /newest/lib /newest/nvme "$@"\n' > root/usr/bin/nvme-newest
-    chmod +x root/usr/bin/nvme-newest
+    for pair in $programs; do
+        program=${pair#*:}
+        command=$program
+        [ ! -e "root/usr/bin/$program" ] || command=$program-newest
+        printf '#!/bin/sh\nexec /newest/lib/ld.so --library-path /newest/lib /newest/%s "$@"\n' "$program" > "root/usr/bin/$command"
+        chmod +x "root/usr/bin/$command"
+    done
+elif [ "$newest" ]; then
+    exit 3
 else
     echo "guest: no newer nvme-cli could be fetched" >&2
+fi
+if [ "$newest" ]; then
+    # tlshd says of each handshake whose key it took; and it asks for the peer's name, which is to be found at once.
+    mkdir -p root/etc/tlshd
+    printf '[debug]\nloglevel=1\n[authenticate]\nkeyrings=.nvme\n' > root/etc/tlshd/config
+    printf '127.0.0.1 localhost\n10.0.2.2 machine\n' > root/etc/hosts
 fi
 
 # Python: the interpreter, and the part of its library that the workloads import.

@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use nearside_spec::fabrics::authentication::{
     COMMON, Challenge, DHCHAP, Descriptor, Explanation, Failure, Head, LISTED, Negotiate, PROTOCOL, Reply,
-    Success1, Success2, id,
+    Success1, Success2, channel, id,
 };
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::group::Secret;
 use crate::response::{Asked, Names};
-use crate::{Group, Hash, Key};
+use crate::{Group, Hash, Key, Psk};
 
 /// What a host has to prove, and what it may have proved to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,10 +59,11 @@ enum Step {
     Challenge(Vec<u8>, Box<Challenged>),
     /// The reply is waited for.
     Reply(Box<Challenged>),
-    /// The host has proved itself; this may be fetched. Whether it has more to say.
-    Success(Vec<u8>, bool),
+    /// The host has proved itself; this may be fetched. Whether it has more to say, and the PSK for a secure
+    /// channel.
+    Success(Vec<u8>, bool, Option<Psk>),
     /// The host is to say whether the controller has proved itself.
-    Verdict,
+    Verdict(Option<Psk>),
     /// A failure may be fetched.
     Failed(Explanation),
 }
@@ -76,13 +77,14 @@ struct Challenged {
     secret: Secret,
     challenge: Zeroizing<Vec<u8>>,
     seqnum: u32,
+    sc_c: u8,
 }
 
 /// What takes time: at most a few exponentials.
 pub struct Work(Todo);
 
 enum Todo {
-    Challenge { credentials: Arc<Credentials>, names: Names, t_id: u16, hash: Hash, group: Group },
+    Challenge { credentials: Arc<Credentials>, names: Names, t_id: u16, hash: Hash, group: Group, sc_c: u8 },
     Verify(Box<Challenged>, Zeroizing<Vec<u8>>),
 }
 
@@ -94,13 +96,28 @@ pub struct Authenticator {
     names: Names,
     t_id: u16,
     step: Step,
+    /// A secure channel may be asked for.
+    concatenates: bool,
+    /// What the last exchange generated for it.
+    generated: Option<Psk>,
 }
 
 impl Authenticator {
     /// Between a host and a subsystem.
     pub fn new(host: &str, subsystem: &str) -> Authenticator {
         let names = Names { host: host.to_owned(), subsystem: subsystem.to_owned() };
-        Authenticator { names, t_id: 0, step: Step::Idle }
+        Authenticator { names, t_id: 0, step: Step::Idle, concatenates: false, generated: None }
+    }
+
+    /// Hosts may ask for a secure channel, for which an exchange then generates a PSK.
+    #[must_use]
+    pub fn concatenating(self, concatenates: bool) -> Authenticator {
+        Authenticator { concatenates, ..self }
+    }
+
+    /// The PSK that an exchange has generated, where its host asked for a secure channel.
+    pub fn generated(&mut self) -> Option<Psk> {
+        self.generated.take()
     }
 
     /// Whether an exchange is under way.
@@ -138,16 +155,17 @@ impl Authenticator {
                 self.step = Step::Working;
                 return (Some(Work(Todo::Verify(challenged, Zeroizing::new(message.to_vec())))), None);
             }
-            (DHCHAP, id::SUCCESS2, Step::Verdict) if message.len() >= Success2::SIZE => {
+            (DHCHAP, id::SUCCESS2, Step::Verdict(psk)) if message.len() >= Success2::SIZE => {
+                self.generated = psk;
                 return (None, Some(Outcome::Authenticated));
             }
-            (COMMON, id::FAILURE2, Step::Reply(_) | Step::Verdict) => {
+            (COMMON, id::FAILURE2, Step::Reply(_) | Step::Verdict(_)) => {
                 return (
                     None,
                     Some(Outcome::Failed(Explanation(Failure::from_bytes(message).explanation()))),
                 );
             }
-            (DHCHAP, id::SUCCESS2, Step::Verdict) => Explanation::INCORRECT_PAYLOAD,
+            (DHCHAP, id::SUCCESS2, Step::Verdict(_)) => Explanation::INCORRECT_PAYLOAD,
             // What failed stays so.
             (.., Step::Failed(why)) => why,
             _ => Explanation::INCORRECT_MESSAGE,
@@ -171,9 +189,12 @@ impl Authenticator {
         if message.len() < Negotiate::SIZE || head.napd() == 0 {
             return Err(Explanation::INCORRECT_PAYLOAD);
         }
-        if head.sc_c() != 0 {
-            return Err(Explanation::CONCATENATION_MISMATCH);
-        }
+        let sc_c = head.sc_c();
+        let concatenates = match sc_c {
+            channel::NONE => false,
+            channel::NEW_TLS_PSK | channel::REPLACE_TLS_PSK if self.concatenates => true,
+            _ => return Err(Explanation::CONCATENATION_MISMATCH),
+        };
         let descriptor = descriptors.chunks_exact(Descriptor::SIZE).map(Descriptor::from_bytes);
         let descriptor =
             descriptor.into_iter().find(|d| d.authid() == PROTOCOL).ok_or(Explanation::NOT_USABLE)?;
@@ -184,12 +205,15 @@ impl Authenticator {
         };
         let hashes = listed(descriptor.halen(), &hashes).map_err(|()| Explanation::INCORRECT_PAYLOAD)?;
         let groups = listed(descriptor.dhlen(), &groups).map_err(|()| Explanation::INCORRECT_PAYLOAD)?;
-        let hash = credentials.hashes.iter().find(|hash| hashes.contains(&hash.id()));
+        // TLS has no suite of SHA-512, and what nobody exchanged makes no PSK.
+        let usable = |hash: &&Hash| !concatenates || **hash != Hash::Sha512;
+        let hash = credentials.hashes.iter().filter(usable).find(|hash| hashes.contains(&hash.id()));
         let hash = *hash.ok_or(Explanation::HASH_NOT_USABLE)?;
-        let group = credentials.groups.iter().find(|group| groups.contains(&group.id()));
+        let usable = |group: &&Group| !concatenates || **group != Group::Null;
+        let group = credentials.groups.iter().filter(usable).find(|group| groups.contains(&group.id()));
         let group = *group.ok_or(Explanation::GROUP_NOT_USABLE)?;
         let (names, t_id) = (self.names.clone(), self.t_id);
-        Ok(Work(Todo::Challenge { credentials, names, t_id, hash, group }))
+        Ok(Work(Todo::Challenge { credentials, names, t_id, hash, group, sc_c }))
     }
 
     /// Takes what came of work.
@@ -210,14 +234,17 @@ impl Authenticator {
                 self.step = Step::Reply(challenged);
                 Fetched::Message(message, None)
             }
-            Step::Success(message, false) => Fetched::Message(message, Some(Outcome::Authenticated)),
-            Step::Success(message, true) => {
-                self.step = Step::Verdict;
+            Step::Success(message, false, psk) => {
+                self.generated = psk;
+                Fetched::Message(message, Some(Outcome::Authenticated))
+            }
+            Step::Success(message, true, psk) => {
+                self.step = Step::Verdict(psk);
                 Fetched::Message(message, None)
             }
             Step::Failed(why) => self.failure(why),
             // Nothing is to be said now.
-            Step::Idle | Step::Reply(_) | Step::Verdict => self.failure(Explanation::INCORRECT_MESSAGE),
+            Step::Idle | Step::Reply(_) | Step::Verdict(_) => self.failure(Explanation::INCORRECT_MESSAGE),
         }
     }
 
@@ -231,8 +258,8 @@ impl Work {
     /// Does it. It takes milliseconds, and with the largest groups some dozens of them.
     pub fn run(self) -> Done {
         let step = match self.0 {
-            Todo::Challenge { credentials, names, t_id, hash, group } => {
-                challenge(credentials, names, t_id, hash, group)
+            Todo::Challenge { credentials, names, t_id, hash, group, sc_c } => {
+                challenge(credentials, names, t_id, (hash, group), sc_c)
             }
             Todo::Verify(challenged, message) => verify(*challenged, &message),
         };
@@ -244,8 +271,8 @@ fn challenge(
     credentials: Arc<Credentials>,
     names: Names,
     t_id: u16,
-    hash: Hash,
-    group: Group,
+    (hash, group): (Hash, Group),
+    sc_c: u8,
 ) -> Result<Step, Explanation> {
     let mut challenge = Zeroizing::new(vec![0; hash.bytes()]);
     getrandom::fill(&mut challenge).map_err(|_| Explanation::FAILED)?;
@@ -255,7 +282,7 @@ fn challenge(
     head.set_kind(DHCHAP).set_id(id::CHALLENGE).set_t_id(t_id).set_hl(hash.bytes() as u8).set_hash(hash.id());
     head.set_group(group.id()).set_dhvlen(public.len() as u16).set_seqnum(seqnum);
     let message = [&head.0[..], &challenge, &public].concat();
-    let challenged = Challenged { credentials, names, t_id, hash, secret, challenge, seqnum };
+    let challenged = Challenged { credentials, names, t_id, hash, secret, challenge, seqnum, sc_c };
     Ok(Step::Challenge(message, Box::new(challenged)))
 }
 
@@ -271,22 +298,27 @@ fn verify(of: Challenged, message: &[u8]) -> Result<Step, Explanation> {
     let (response, asked, public) = parts.filter(|_| whole).ok_or(Explanation::INCORRECT_PAYLOAD)?;
     let shared = of.secret.shared(public).ok_or(Explanation::INCORRECT_PAYLOAD)?;
     let Challenged { hash, t_id, credentials, names, .. } = &of;
-    let (hash, t_id) = (*hash, *t_id);
-    let own = Asked { hash, shared: &shared, challenge: &of.challenge, seqnum: of.seqnum, t_id };
+    let (hash, t_id, sc_c) = (*hash, *t_id, of.sc_c);
+    let own = Asked { hash, shared: &shared, challenge: &of.challenge, seqnum: of.seqnum, t_id, sc_c };
     if !bool::from(own.of_host(&credentials.host, names).ct_eq(response)) {
         return Err(Explanation::FAILED);
     }
+    let concatenates = sc_c != channel::NONE;
+    let psk = concatenates.then(|| Psk::generated(hash, &shared, [&of.challenge, asked], names));
     let mut head1 = Success1::default();
     head1.set_kind(DHCHAP).set_id(id::SUCCESS1).set_t_id(t_id).set_hl(len as u8);
     match (head.cvalid() & 1, &credentials.controller) {
-        (0, _) => Ok(Step::Success(head1.0.to_vec(), false)),
-        // A sequence number of zero is for what is not done here.
+        // Of a secure channel the second challenge is a part.
+        (0, _) if concatenates => Err(Explanation::INCORRECT_PAYLOAD),
+        (0, _) => Ok(Step::Success(head1.0.to_vec(), false, None)),
+        // Its number is zero where no proof is asked for, but for a secure channel.
+        _ if concatenates && head.seqnum() == 0 => Ok(Step::Success(head1.0.to_vec(), false, psk)),
         (_, Some(_)) if head.seqnum() == 0 => Err(Explanation::INCORRECT_PAYLOAD),
         (_, Some(key)) => {
-            let theirs = Asked { hash, shared: &shared, challenge: asked, seqnum: head.seqnum(), t_id };
+            let theirs = Asked { hash, shared: &shared, challenge: asked, seqnum: head.seqnum(), t_id, sc_c };
             let response = theirs.of_controller(key, names);
             head1.set_rvalid(1);
-            Ok(Step::Success([&head1.0[..], &response].concat(), true))
+            Ok(Step::Success([&head1.0[..], &response].concat(), true, psk))
         }
         (_, None) => Err(Explanation::FAILED),
     }

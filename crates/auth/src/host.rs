@@ -3,13 +3,13 @@
 
 use nearside_spec::fabrics::authentication::{
     COMMON, Challenge, DHCHAP, Descriptor, Explanation, Failure, Head, LISTED, Negotiate, PROTOCOL, Reply,
-    Success1, Success2, id,
+    Success1, Success2, channel, id,
 };
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::response::{Asked, Names};
-use crate::{Group, Hash, Key};
+use crate::{Group, Hash, Key, Psk};
 
 /// What a host proves itself by, and what it wants proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +49,10 @@ pub struct Exchange<'a> {
     /// Of the challenge that the controller got: how it has to be answered, and that.
     expected: Option<Zeroizing<Vec<u8>>>,
     hash: Hash,
+    /// The secure channel that it asks for.
+    sc_c: u8,
+    /// The PSK for it, once both ends have what it is made of.
+    generated: Option<Psk>,
 }
 
 impl<'a> Exchange<'a> {
@@ -59,20 +63,44 @@ impl<'a> Exchange<'a> {
     pub fn new(keys: &'a Keys, host: &str, subsystem: &str) -> std::io::Result<Exchange<'a>> {
         let t_id = crate::seqnum()? as u16;
         let names = Names { host: host.to_owned(), subsystem: subsystem.to_owned() };
-        Ok(Exchange { keys, names, t_id, expected: None, hash: Hash::Sha256 })
+        let (hash, sc_c) = (Hash::Sha256, channel::NONE);
+        Ok(Exchange { keys, names, t_id, expected: None, hash, sc_c, generated: None })
+    }
+
+    /// It asks for a secure channel as well, for which it generates a PSK.
+    #[must_use]
+    pub fn concatenating(self) -> Exchange<'a> {
+        Exchange { sc_c: channel::NEW_TLS_PSK, ..self }
+    }
+
+    /// That PSK, once [`Exchange::finish`] was well.
+    pub fn generated(&mut self) -> Option<Psk> {
+        self.generated.take()
     }
 
     /// The first message: all that there is, is offered.
     pub fn negotiate(&self) -> Vec<u8> {
         let mut head = Negotiate::default();
-        head.set_kind(COMMON).set_id(id::NEGOTIATE).set_t_id(self.t_id).set_napd(1);
+        head.set_kind(COMMON).set_id(id::NEGOTIATE).set_t_id(self.t_id).set_sc_c(self.sc_c).set_napd(1);
         let (mut hashes, mut groups) = ([0; LISTED], [0; LISTED]);
-        hashes.iter_mut().zip(Hash::ALL).for_each(|(to, hash)| *to = hash.id());
-        groups.iter_mut().zip(Group::ALL).for_each(|(to, group)| *to = group.id());
+        let (all, of) = (Hash::ALL.into_iter(), Group::ALL.into_iter());
+        let known: Vec<u8> = all.filter(|hash| self.may_use(*hash)).map(Hash::id).collect();
+        let exchanged: Vec<u8> = of.filter(|group| self.may_exchange(*group)).map(Group::id).collect();
+        hashes[..known.len()].copy_from_slice(&known);
+        groups[..exchanged.len()].copy_from_slice(&exchanged);
         let mut descriptor = Descriptor::default();
-        descriptor.set_authid(PROTOCOL).set_halen(Hash::ALL.len() as u8).set_dhlen(Group::ALL.len() as u8);
+        descriptor.set_authid(PROTOCOL).set_halen(known.len() as u8).set_dhlen(exchanged.len() as u8);
         descriptor.set_hashes(hashes).set_groups(groups);
         [&head.0[..], &descriptor.0].concat()
+    }
+
+    /// A secure channel needs a hash that TLS has, and an exchange.
+    fn may_use(&self, hash: Hash) -> bool {
+        self.sc_c == channel::NONE || hash != Hash::Sha512
+    }
+
+    fn may_exchange(&self, group: Group) -> bool {
+        self.sc_c == channel::NONE || group != Group::Null
     }
 
     fn refuse(&self, why: Explanation) -> Refused {
@@ -103,6 +131,9 @@ impl<'a> Exchange<'a> {
         let head = Challenge::from_bytes(message);
         let hash = Hash::of_id(head.hash()).ok_or_else(|| self.refuse(Explanation::HASH_NOT_USABLE))?;
         let group = Group::of_id(head.group()).ok_or_else(|| self.refuse(Explanation::GROUP_NOT_USABLE))?;
+        if !self.may_use(hash) || !self.may_exchange(group) {
+            return Err(self.refuse(Explanation::CONCATENATION_MISMATCH));
+        }
         let len = hash.bytes();
         let rest = message.get(Challenge::SIZE..).unwrap_or(&[]);
         let parts = rest.split_at_checked(len).filter(|_| usize::from(head.hl()) == len);
@@ -113,8 +144,8 @@ impl<'a> Exchange<'a> {
         let unlucky = |_| self.refuse(Explanation::FAILED);
         let (secret, public) = group.secret().map_err(unlucky)?;
         let shared = secret.shared(theirs).ok_or_else(|| self.refuse(Explanation::INCORRECT_PAYLOAD))?;
-        let t_id = self.t_id;
-        let own = Asked { hash, shared: &shared, challenge: asked, seqnum: head.seqnum(), t_id };
+        let (t_id, sc_c) = (self.t_id, self.sc_c);
+        let own = Asked { hash, shared: &shared, challenge: asked, seqnum: head.seqnum(), t_id, sc_c };
         let response = own.of_host(&self.keys.host, &self.names);
         let mut challenge = Zeroizing::new(vec![0; len]);
         let mut head = Reply::default();
@@ -123,14 +154,20 @@ impl<'a> Exchange<'a> {
             .set_t_id(t_id)
             .set_hl(len as u8)
             .set_dhvlen(public.len() as u16);
-        let mut expected = None;
-        if let Some(key) = &self.keys.controller {
+        let (mut expected, concatenates) = (None, sc_c != channel::NONE);
+        if concatenates || self.keys.controller.is_some() {
             getrandom::fill(&mut challenge).map_err(unlucky)?;
+            // Without a proof that is asked for, its number is zero.
+            head.set_cvalid(1);
+        }
+        if let Some(key) = &self.keys.controller {
             let seqnum = crate::seqnum().map_err(|_| self.refuse(Explanation::FAILED))?;
-            head.set_cvalid(1).set_seqnum(seqnum);
-            let theirs = Asked { hash, shared: &shared, challenge: &challenge, seqnum, t_id };
+            head.set_seqnum(seqnum);
+            let theirs = Asked { hash, shared: &shared, challenge: &challenge, seqnum, t_id, sc_c };
             expected = Some(theirs.of_controller(key, &self.names));
         }
+        let challenges = [asked, &challenge[..]];
+        self.generated = concatenates.then(|| Psk::generated(hash, &shared, challenges, &self.names));
         (self.expected, self.hash) = (expected, hash);
         Ok([&head.0[..], &response, &challenge, &public].concat())
     }

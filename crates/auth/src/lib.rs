@@ -10,16 +10,20 @@ mod controller;
 mod group;
 mod hash;
 mod host;
+mod interchange;
 mod key;
 mod primes;
 mod response;
+mod tls;
 
 pub use controller::{Authenticator, Credentials, Done, Fetched, Outcome, Work};
 pub use group::Group;
 pub use hash::Hash;
 pub use host::{Exchange, Keys, ROOM, Refused};
-pub use key::{Key, KeyError};
+pub use interchange::KeyError;
+pub use key::Key;
 pub use nearside_spec::fabrics::authentication::Explanation;
+pub use tls::{Identity, Psk, TlsKey};
 
 /// A number that is not zero, and not the same twice but by chance.
 fn seqnum() -> std::io::Result<u32> {

@@ -19,6 +19,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) challenge: &'a [u8],
     pub(crate) seqnum: u32,
     pub(crate) t_id: u16,
+    /// The secure channel that is to be made afterwards.
+    pub(crate) sc_c: u8,
 }
 
 impl Asked<'_> {
@@ -38,7 +40,7 @@ impl Asked<'_> {
             // The session key is the hash of the secret that both have.
             shared => self.hash.mac(&self.hash.digest(shared), &[self.challenge]),
         };
-        let (seqnum, t_id, sc_c) = (self.seqnum.to_le_bytes(), self.t_id.to_le_bytes(), [0]);
+        let (seqnum, t_id, sc_c) = (self.seqnum.to_le_bytes(), self.t_id.to_le_bytes(), [self.sc_c]);
         let names: [&[u8]; 4] = [who.as_bytes(), own.as_bytes(), &[0], other.as_bytes()];
         let parts: [&[u8]; 4] = [&augmented, &seqnum, &t_id, &sc_c];
         self.hash.mac(key, &[&parts[..], &names].concat())

@@ -113,11 +113,59 @@ fn responses_are_the_kernels() {
         ),
     ] {
         let challenge = &challenge[..hash.bytes()];
-        let asked = Asked { hash, shared, challenge, seqnum: 0x0102_0304, t_id: 0x0506 };
+        let asked = Asked { hash, shared, challenge, seqnum: 0x0102_0304, t_id: 0x0506, sc_c: 0 };
         let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
         let said = [asked.of_host(&host, &names), asked.of_controller(&controller, &names)];
         assert_eq!(said.map(|said| hex(&said)), expected, "{hash:?}");
     }
+}
+
+/// Both ends generate the same PSK where the host asks for a secure channel, another each time, and none
+/// where it does not; nor is one generated where the controller has no such channel.
+#[test]
+fn a_secure_channel_has_a_psk_of_its_own() {
+    let mut all = Vec::new();
+    for (hash, both) in [(Hash::Sha256, false), (Hash::Sha384, true), (Hash::Sha256, true)] {
+        for concatenates in [true, false] {
+            let (controller, known, keys) = ends(hash, Group::Ffdhe2048, both);
+            let mut controller = controller.concatenating(true);
+            let exchange = Exchange::new(&keys, HOST, SUBSYSTEM).unwrap();
+            let mut exchange = if concatenates { exchange.concatenating() } else { exchange };
+            say(&mut controller, &known, &exchange.negotiate());
+            let challenge = fetched(&mut controller).0;
+            say(&mut controller, &known, &exchange.reply(&challenge).unwrap());
+            assert!(controller.generated().is_none(), "before it is told that it is well");
+            let (success, _) = fetched(&mut controller);
+            if let Some(last) = exchange.finish(&success).unwrap() {
+                assert!(controller.generated().is_none(), "before the host has had its proof");
+                assert_eq!(say(&mut controller, &known, &last), Some(Outcome::Authenticated));
+            }
+            let (ours, theirs) = (exchange.generated(), controller.generated());
+            assert_eq!((ours.is_some(), theirs.is_some()), (concatenates, concatenates));
+            let Some((ours, theirs)) = ours.zip(theirs) else { continue };
+            assert_eq!((&ours.identity, &ours.secret), (&theirs.identity, &theirs.secret));
+            let identity = Identity::parse(&ours.identity).unwrap();
+            assert_eq!((identity.host, identity.subsystem, identity.hash()), (HOST, SUBSYSTEM, hash));
+            assert!(identity.is_generated() && ours.secret.len() == hash.bytes());
+            all.push(ours.secret.to_vec());
+        }
+    }
+    assert!(all.len() == 3 && all[0] != all[2]);
+    // SHA-512 is no hash of TLS, and without an exchange there is no secret.
+    for (hash, group, why) in [
+        (Hash::Sha512, Group::Ffdhe2048, Explanation::HASH_NOT_USABLE),
+        (Hash::Sha256, Group::Null, Explanation::GROUP_NOT_USABLE),
+    ] {
+        let (controller, known, keys) = ends(hash, group, false);
+        let mut controller = controller.concatenating(true);
+        let exchange = Exchange::new(&keys, HOST, SUBSYSTEM).unwrap().concatenating();
+        say(&mut controller, &known, &exchange.negotiate());
+        fails(&mut controller, why);
+    }
+    let (mut controller, known, keys) = ends(Hash::Sha256, Group::Ffdhe2048, false);
+    let exchange = Exchange::new(&keys, HOST, SUBSYSTEM).unwrap().concatenating();
+    say(&mut controller, &known, &exchange.negotiate());
+    fails(&mut controller, Explanation::CONCATENATION_MISMATCH);
 }
 
 /// Neither end asks the same twice, by its random bytes or by its number.

@@ -1,8 +1,9 @@
 //! Rows, vectors and tables in the drive, each beside what its user would take in its place: a selection
 //! beside DuckDB and DataFusion, the nearest rows beside NumPy, on a mount of the same image, all with one
-//! thread; rows by their numbers beside a host that reads the pages they lie in over the same connection.
+//! thread; rows by their numbers beside a host that reads the pages they lie in over the same connection; a
+//! user's program beside the same in Rust, over the mounted file.
 //!
-//! Peers in Python are there before they are asked, so that no start of theirs is measured; ours is a whole
+//! Peers are there before they are asked, so that no start of theirs is measured; ours is a whole
 //! process. Rounds take turns, and who answers otherwise has no figure.
 
 use std::fs::File;
@@ -45,7 +46,8 @@ duckdb.sql('set threads = 1')
 duckdb.sql('set enable_progress_bar = false')
 for path in map(str.strip, sys.stdin):
     begun = time.perf_counter()
-    rows = duckdb.sql(f"select city, count(*), sum(distance) from read_csv('{path}') where price >= 99 group by city").fetchall()
+    read = 'read_parquet' if path.endswith('.parquet') else 'read_csv'
+    rows = duckdb.sql(f"select city, count(*), sum(distance) from {read}('{path}') where price >= 99 group by city").fetchall()
     took = time.perf_counter() - begun
     print(took * 1e3, ' '.join(sorted(f'{c},{n},{s}' for c, n, s in rows)), flush=True)
 "#;
@@ -55,7 +57,7 @@ from datafusion import SessionConfig, SessionContext
 for path in map(str.strip, sys.stdin):
     context = SessionContext(SessionConfig().with_target_partitions(1))
     begun = time.perf_counter()
-    context.register_csv('t', path)
+    (context.register_parquet if path.endswith('.parquet') else context.register_csv)('t', path)
     batches = context.sql('select city, count(*) n, sum(distance) s from t where price >= 99 group by city').collect()
     took = time.perf_counter() - begun
     rows = [row for batch in batches for row in batch.to_pylist()]
@@ -76,6 +78,40 @@ for path in map(str.strip, sys.stdin):
     print(took * 1e3, ' '.join(map(str, first)), flush=True)
 "#;
 
+/// The same rows as Parquet, as DuckDB writes it: row groups of 122,880 rows, Snappy.
+const TO_PARQUET: &str = r#"
+import duckdb, sys
+duckdb.sql('set threads = 1')
+duckdb.sql(f"copy (from read_csv('{sys.argv[1]}')) to '{sys.argv[2]}' (format parquet)")
+"#;
+/// A program counts words, as programs/words.rs does in the drive.
+const WORDS: &str = r#"
+use std::io::{BufRead, Read};
+fn main() {
+    for path in std::io::stdin().lock().lines().map_while(Result::ok) {
+        let begun = std::time::Instant::now();
+        let mut file = std::fs::File::open(path).unwrap();
+        let mut buffer = vec![0; 64 << 10];
+        let (mut lines, mut words, mut bytes, mut inside) = (0u64, 0u64, 0u64, false);
+        loop {
+            let n = file.read(&mut buffer).unwrap();
+            if n == 0 {
+                break;
+            }
+            for byte in &buffer[..n] {
+                let (blank, printed) = (matches!(byte, b' ' | b'\t'..=b'\r'), byte.is_ascii_graphic());
+                lines += u64::from(*byte == b'\n');
+                words += u64::from(printed && !inside);
+                inside = printed || inside && !blank;
+            }
+            bytes += n as u64;
+        }
+        println!("{} {lines} {words} {bytes}", begun.elapsed().as_secs_f64() * 1e3);
+    }
+}
+"#;
+const ORACLES: &str = "target/oracles/bin/python";
+
 /// A peer that waits for what it is asked.
 struct Peer {
     name: &'static str,
@@ -87,20 +123,24 @@ struct Peer {
 impl Peer {
     /// `None`, with a word: it is not here.
     fn start(name: &'static str, needs: &str, script: &str) -> Option<Peer> {
-        let python = Path::new("target/oracles/bin/python");
         let here =
-            Command::new(python).args(["-c", &format!("import {needs}")]).stderr(Stdio::null()).status();
+            Command::new(ORACLES).args(["-c", &format!("import {needs}")]).stderr(Stdio::null()).status();
         if !here.is_ok_and(|status| status.success()) {
             eprintln!(
                 "  left out beside the others: {name} is not in target/oracles (scripts/setup.sh bench)"
             );
             return None;
         }
-        let mut command = Command::new(python);
+        let mut command = Command::new(ORACLES);
+        command.args(["-c", script]);
         for libraries in ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"] {
             command.env(libraries, "1");
         }
-        let command = command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Peer::of(name, command)
+    }
+
+    fn of(name: &'static str, mut command: Command) -> Option<Peer> {
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().ok()?;
         let (ask, answers) = (process.stdin.take()?, BufReader::new(process.stdout.take()?));
         Some(Peer { name, process, ask, answers })
@@ -153,6 +193,11 @@ fn rows(text: &str) -> String {
 fn first_words(text: &str) -> String {
     let words: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
     words.join(" ")
+}
+
+/// The text without the newline behind it.
+fn line(text: &str) -> String {
+    text.trim().to_owned()
 }
 
 /// All rounds of one work, the first for the caches.
@@ -233,7 +278,15 @@ pub fn tables(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     std::fs::create_dir(&tree)?;
     write_csv(&tree.join("trips.csv"), csv_bytes)?;
     write_vectors(&tree.join("vectors.npy"), count)?;
-    volume::make(Kind::Ext4, &image, &tree, 2 << 30)?;
+    let made = Command::new(ORACLES)
+        .args(["-c", TO_PARQUET])
+        .args([tree.join("trips.csv"), tree.join("trips.parquet")])
+        .stderr(Stdio::null())
+        .status();
+    if !made.is_ok_and(|status| status.success()) {
+        eprintln!("  left out: Parquet, which DuckDB of {ORACLES} writes (scripts/setup.sh bench)");
+    }
+    volume::make(Kind::Ext4, &image, &tree, 3 << 30)?;
     std::fs::remove_dir_all(&tree)?;
     beside_python(&image, csv_bytes, count, rounds, sink)?;
     gathered(&image, count, rounds, sink)
@@ -259,26 +312,64 @@ fn beside_python(
         }
     };
     let ours = Ours { nearside, image: image.to_owned() };
-    let select = [
-        "select",
-        "/trips.csv",
-        "--where",
-        "price >= 99",
-        "--group-by",
-        "city",
-        "--aggregate",
-        "count(*), sum(distance)",
-        "--output",
-        "csv",
-    ];
+    let select = |path| {
+        [
+            "select",
+            path,
+            "--where",
+            "price >= 99",
+            "--group-by",
+            "city",
+            "--aggregate",
+            "count(*), sum(distance)",
+            "--output",
+            "csv",
+        ]
+    };
     let mut peers: Vec<Peer> = [("DuckDB", "duckdb", DUCKDB), ("DataFusion", "datafusion", DATAFUSION)]
         .into_iter()
         .filter_map(|(name, needs, script)| Peer::start(name, needs, script))
         .collect();
-    let work = format!("{} MiB of CSV, of a hundred rows one, in groups", csv_bytes >> 20);
-    contest(&work, &mut || ours.run(&select, rows), &mut peers, &mount.path("/trips.csv"), rounds, sink)?;
+    for (path, form) in [("/trips.csv", "CSV"), ("/trips.parquet", "CSV as Parquet")] {
+        let mounted = mount.path(path);
+        if mounted.exists() {
+            let work = format!("{} MiB of {form}, of a hundred rows one, in groups", csv_bytes >> 20);
+            contest(&work, &mut || ours.run(&select(path), rows), &mut peers, &mounted, rounds, sink)?;
+        }
+    }
     drop(peers);
+    words(&ours, &mount.path("/trips.csv"), csv_bytes, rounds, sink)?;
     nearest(&ours, &mount.path("/vectors.npy"), count, rounds, sink)
+}
+
+/// Words counted by a program of WebAssembly in the drive, and by one of Rust on the mounted file.
+fn words(ours: &Ours, path: &Path, bytes: u64, rounds: usize, sink: Sink<'_>) -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let (source, native) = (folder.path().join("words.rs"), folder.path().join("words"));
+    std::fs::write(&source, WORDS)?;
+    let module = folder.path().join("words.wasm");
+    let rustc = |words: &[&str], source: &Path, to: &Path| {
+        let mut rustc = Command::new("rustc");
+        rustc.args(["--edition", "2024", "-C", "opt-level=3", "-C", "panic=abort"]).args(words);
+        let ran = rustc.arg(source).arg("-o").arg(to).output();
+        ran.is_ok_and(|ran| ran.status.success())
+    };
+    let wasm = ["--target", "wasm32v1-none", "--crate-type", "cdylib", "-C", "strip=debuginfo"];
+    if !rustc(&wasm, Path::new("programs/words.rs"), &module) || !rustc(&[], &source, &native) {
+        eprintln!("  left out: rustc cannot compile programs/words.rs for wasm32v1-none");
+        return Ok(());
+    }
+    let mut peers: Vec<Peer> = Peer::of("Rust", Command::new(native)).into_iter().collect();
+    let module = module.to_string_lossy().into_owned();
+    if ours.run(&["run", &module, "/none"], line).is_err_and(|e| e.to_string().contains("runs no programs")) {
+        eprintln!(
+            "  left out: this build of nearside runs no programs (cargo build --release -p nearside-cli)"
+        );
+        return Ok(());
+    }
+    let work = format!("{} MiB of CSV, words counted by a program", bytes >> 20);
+    let asked = ["run", &module, "/trips.csv"];
+    contest(&work, &mut || ours.run(&asked, line), &mut peers, path, rounds, sink)
 }
 
 /// The nearest rows: by a whole process, whose data are in the page cache, and in a session over memory, as

@@ -112,6 +112,15 @@ pub const TARGETS: &[Target] = &[
     target("cat of 256 MiB, whole process: ext4 / cat", 1.0),
     target("1024 MiB of CSV, of a hundred rows one, in groups, one thread: ext4 / DuckDB", 1.0 / 0.7),
     target("1024 MiB of CSV, of a hundred rows one, in groups, one thread: ext4 / DataFusion", 1.0 / 0.7),
+    target(
+        "1024 MiB of CSV as Parquet, of a hundred rows one, in groups, one thread: ext4 / DuckDB",
+        1.0 / 0.7,
+    ),
+    target(
+        "1024 MiB of CSV as Parquet, of a hundred rows one, in groups, one thread: ext4 / DataFusion",
+        1.0 / 0.7,
+    ),
+    target("1024 MiB of CSV, words counted by a program, one thread: ext4 / Rust", 2.0),
     target("nearest of 1000000 rows of 128 f32, a warm session, one thread: ext4 / NumPy", 1.0),
     target("TCP: 64 bags of 80 rows of 128 f32, summed", 1.0),
     target("TCP: 64 bags of 80 rows of 128 f32, summed: bytes moved", 0.2),

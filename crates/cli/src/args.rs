@@ -106,6 +106,13 @@ pub struct HostArgs {
     /// A file with the subsystem's key: it has to prove who it is as well
     #[arg(long, value_name = "FILE", requires = "dhchap_key_file")]
     pub dhchap_ctrl_key_file: Option<PathBuf>,
+    /// A file with a TLS key: connections are encrypted, and both ends prove by it who they are (`nearside
+    /// key generate --tls`)
+    #[arg(long, value_name = "FILE")]
+    pub tls_key_file: Option<PathBuf>,
+    /// Encrypt connections by what the keys of --dhchap-key-file agree on (secure channel concatenation)
+    #[arg(long, requires = "dhchap_key_file", conflicts_with = "tls_key_file")]
+    pub concat: bool,
     /// Protect the headers that go over the connection by digests
     #[arg(long)]
     pub hdr_digest: bool,
@@ -125,7 +132,12 @@ impl HostArgs {
             Some(own) => options.with_keys_of(own, self.dhchap_ctrl_key_file.as_deref())?,
             None => options,
         };
-        Ok(Options { header_digest: self.hdr_digest, data_digest: self.data_digest, ..options })
+        let options = match &self.tls_key_file {
+            Some(key) => options.with_tls_key_of(key, crate::tls::here()?)?,
+            None => options,
+        };
+        let concatenates = if self.concat { Some(crate::tls::here()?) } else { None };
+        Ok(Options { concatenates, header_digest: self.hdr_digest, data_digest: self.data_digest, ..options })
     }
 }
 

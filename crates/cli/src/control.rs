@@ -175,6 +175,9 @@ enum OfHost {
         /// A file with the subsystem's key for it
         #[arg(long, value_name = "FILE", requires = "key_file")]
         controller_key_file: Option<PathBuf>,
+        /// A file with its TLS key: its connections are encrypted, and it proves by it who it is
+        #[arg(long, value_name = "FILE")]
+        tls_key_file: Option<PathBuf>,
         /// Where every host may connect, only those that are named may from now on
         #[arg(long)]
         restrict: bool,
@@ -325,9 +328,11 @@ impl To {
 fn host(to: &To, what: OfHost) -> Outcome {
     let subsystem = to.subsystem.clone();
     match what {
-        OfHost::Add { nqn, identity, key_file, controller_key_file, restrict } => {
+        OfHost::Add { nqn, identity, key_file, controller_key_file, tls_key_file, restrict } => {
             let (key_file, controller_key_file) = (absolute(key_file)?, absolute(controller_key_file)?);
-            let host = HostPlan { identity, key_file, controller_key_file, ..HostPlan::named(nqn) };
+            let tls_key_file = absolute(tls_key_file)?;
+            let named = HostPlan::named(nqn);
+            let host = HostPlan { identity, key_file, controller_key_file, tls_key_file, ..named };
             to.change(Change::AddHost { subsystem, host, restrict })
         }
         OfHost::Remove { nqn, disconnect } => {

@@ -47,6 +47,7 @@ mod open;
 mod out;
 mod parts;
 mod progress;
+mod run;
 mod select;
 mod select_out;
 mod serve;
@@ -59,10 +60,12 @@ mod table;
 mod terminal;
 mod timeline;
 mod timing;
+mod tls;
 mod users;
 mod wc;
 mod words;
 mod writes;
+mod yara;
 
 /// Searches, lists and hashes files by path inside the drive that holds them, without mounting.
 ///
@@ -124,8 +127,12 @@ enum Command {
     Gather(gather::GatherArgs),
     /// Find the rows of tables that are nearest to a query
     Nearest(nearest::NearestArgs),
-    /// Choose rows of CSV and JSON-lines files, and put them together
+    /// Choose rows of CSV, JSON-lines and Parquet files, and put them together
     Select(select::SelectArgs),
+    /// Run a program over files, in the drive
+    Run(run::RunArgs),
+    /// Match rules of YARA against files, in the drive
+    Yara(yara::YaraArgs),
     /// Say what trees take of the volume
     Du(du::DuArgs),
     /// Say when files were read, changed and made, in a form that mactime reads
@@ -145,7 +152,7 @@ enum Command {
     Status(status::StatusArgs),
     /// Change what a server serves, while hosts use it
     Control(control::ControlArgs),
-    /// Make and check the keys by which hosts prove who they are (DH-HMAC-CHAP)
+    /// Make and check the keys by which hosts prove who they are (DH-HMAC-CHAP, TLS)
     Key(key::KeyArgs),
     /// Add namespaces to a server, or take them away, while hosts use it
     Namespace(control::NamespaceArgs),
@@ -180,6 +187,11 @@ pub fn main() -> ExitCode {
         Err(failure) => return failure::exit(Err(failure)),
     };
     let cli = Cli::parse_from(words);
+    // A server runs what hosts send only where its operator says so.
+    if !matches!(cli.command, Command::Serve(_)) {
+        run::install();
+        yara::install();
+    }
     failure::exit(match cli.command {
         Command::Grep(a) => grep::run(a),
         Command::Ls(a) => ls::run(a),
@@ -192,6 +204,8 @@ pub fn main() -> ExitCode {
         Command::Gather(a) => gather::run(a),
         Command::Nearest(a) => nearest::run(a),
         Command::Select(a) => select::run(a),
+        Command::Run(a) => run::run(a),
+        Command::Yara(a) => yara::run(a),
         Command::Du(a) => du::run(a),
         Command::Timeline(a) => timeline::run(a),
         Command::Diff(a) => diff::run(a),

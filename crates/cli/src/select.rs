@@ -1,4 +1,4 @@
-//! `nearside select`: rows of CSV and JSON-lines files, chosen and put together in the drive.
+//! `nearside select`: rows of CSV, JSON-lines and Parquet files, chosen and put together in the drive.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -21,13 +21,13 @@ Examples:
   nearside select -d disk.img /var/data/trips.csv --group-by city --aggregate 'count(*), avg(price)' --output csv
   nearside select -d disk.img -r /var/log/web --format jsonl --where 'status >= 500' --group-by host --aggregate 'count(*)'
   nearside select -d disk.img /var/data/trips.csv --schema 'id utf8' --where \"id in ('1', '2')\" --output jsonl
-  nearside select -d disk.img /var/data/trips.csv --output arrow > trips.arrow
+  nearside select -d disk.img /var/data/trips.parquet --columns id,price --where 'price > 10' --output arrow > trips.arrow
 
 Conditions: = <> < <= > >=, and, or, not, in (...), between ... and ..., is null, like and ilike ('%' and '_'), ~ and !~ (a
 regular expression); names that are no bare words in \"...\", texts in '...'. Null is unknown, as in SQL. Types are those that the
-first rows have (docs/SELECT.md), or those of --schema. Exit status: 0 all was answered, 1 something could not be read, 2 an error.";
+first rows have, or a file of Parquet says (docs/SELECT.md), or those of --schema. Exit status: 0 all was answered, 1 something could not be read, 2 an error.";
 
-/// Choose rows of CSV and JSON-lines files, and put them together
+/// Choose rows of CSV, JSON-lines and Parquet files, and put them together
 #[derive(Args)]
 #[command(after_long_help = crate::args::flowing(EXAMPLES))]
 pub struct SelectArgs {
@@ -103,6 +103,8 @@ enum Format {
     Tsv,
     /// A JSON object on each line
     Jsonl,
+    /// Apache Parquet
+    Parquet,
 }
 
 fn character(text: &str) -> Result<u8, String> {
@@ -122,10 +124,12 @@ impl RowArgs {
         let format = self.format.unwrap_or_else(|| match path {
             _ if ends(&[".jsonl", ".ndjson", ".json"]) => Format::Jsonl,
             _ if ends(&[".tsv", ".tab"]) => Format::Tsv,
+            _ if ends(&[".parquet", ".parq", ".pq"]) => Format::Parquet,
             _ => Format::Csv,
         });
         let delimiter = match format {
             Format::Jsonl => return RowFormat::JsonLines,
+            Format::Parquet => return RowFormat::Parquet,
             Format::Csv => b',',
             Format::Tsv => b'\t',
         };

@@ -125,7 +125,10 @@ pub fn run(args: StatusArgs) -> Outcome {
         let (nqn, address) = (word(&host["host_nqn"]), word(&host["address"]));
         let (cntlid, queues) = (&host["cntlid"], &host["io_queues"]);
         let proved = if host["authenticated"] == true { ", authenticated" } else { "" };
-        out.text(&format!("host {nqn} from {address}: controller {cntlid}, {queues} I/O queues{proved}"))?;
+        let encrypted = if host["encrypted"] == true { ", over TLS" } else { "" };
+        let line =
+            format!("host {nqn} from {address}: controller {cntlid}, {queues} I/O queues{proved}{encrypted}");
+        out.text(&line)?;
         out.line(b"")?;
     }
     for function in list(&status["functions"]) {

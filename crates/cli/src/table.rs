@@ -48,15 +48,21 @@ impl TableArgs {
     }
 }
 
-/// The text of a file of this host, or of standard input (`-`).
-pub fn text_of(path: &OsStr) -> Result<String, Failure> {
-    let mut text = String::new();
+/// What a file of this host holds, or standard input (`-`).
+pub fn bytes_of(path: &OsStr) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
     let read = match path == "-" {
-        true => std::io::stdin().lock().read_to_string(&mut text).map(drop),
-        false => std::fs::read_to_string(path).map(|whole| text = whole),
+        true => std::io::stdin().lock().read_to_end(&mut bytes).map(drop),
+        false => std::fs::read(path).map(|whole| bytes = whole),
     };
     read.map_err(|error| Failure::Message(format!("{}: {error}", path.to_string_lossy())))?;
-    Ok(text)
+    Ok(bytes)
+}
+
+/// Its text.
+pub fn text_of(path: &OsStr) -> Result<String, Failure> {
+    String::from_utf8(bytes_of(path)?)
+        .map_err(|error| Failure::Message(format!("{}: {error}", path.to_string_lossy())))
 }
 
 /// Words of a text, with commas or white space between them.

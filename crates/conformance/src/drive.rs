@@ -261,6 +261,7 @@ fn questions(tree: &Tree) -> Vec<Question> {
                 one(path, gather(node.size), true, 0);
                 one(path, nearest(), true, 1000);
                 one(path, select(), true, 0);
+                one(path, program(), true, 0);
                 one(path, Operation::Read { offset: node.size / 3, len: u64::MAX }, true, 0);
             }
             FileKind::Directory => {
@@ -293,6 +294,11 @@ pub(crate) fn gather(size: u64) -> Operation {
         bags,
         ..GatherOptions::default()
     })
+}
+
+/// One that is none: drives of tests run no programs, and say so.
+pub(crate) fn program() -> Operation {
+    Operation::Program(Box::default())
 }
 
 pub(crate) fn nearest() -> Operation {

@@ -10,6 +10,7 @@ pub mod explore;
 pub mod front;
 pub mod naive;
 pub mod needs;
+pub mod parquet;
 pub mod record;
 pub mod store;
 pub mod view;

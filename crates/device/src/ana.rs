@@ -87,14 +87,14 @@ impl AnaState {
 
 /// The states of groups on one port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PortAccess {
+pub struct PortStates {
     /// Of every group that is not named.
     pub all: AnaState,
     /// Of those that are.
     pub groups: BTreeMap<u32, AnaState>,
 }
 
-impl PortAccess {
+impl PortStates {
     /// Of one group.
     pub fn of(&self, group: u32) -> AnaState {
         self.groups.get(&group).copied().unwrap_or(self.all)
@@ -104,7 +104,7 @@ impl PortAccess {
 /// A port's states, and how often they have changed.
 #[derive(Debug, Default)]
 struct Port {
-    access: PortAccess,
+    states: PortStates,
     changes: u64,
     of_groups: BTreeMap<u32, u64>,
 }
@@ -117,12 +117,12 @@ pub(crate) struct Ports(BTreeMap<u16, Port>);
 impl Ports {
     /// The state of a group for a controller's host.
     pub(crate) fn state(&self, port: Option<u16>, group: u32) -> AnaState {
-        self.port(port).map_or(AnaState::Optimized, |port| port.access.of(group))
+        self.port(port).map_or(AnaState::Optimized, |port| port.states.of(group))
     }
 
     /// The states on a port.
-    pub(crate) fn access(&self, number: u16) -> PortAccess {
-        self.0.get(&number).map(|port| port.access.clone()).unwrap_or_default()
+    pub(crate) fn states(&self, number: u16) -> PortStates {
+        self.0.get(&number).map(|port| port.states.clone()).unwrap_or_default()
     }
 
     fn port(&self, port: Option<u16>) -> Option<&Port> {
@@ -130,15 +130,15 @@ impl Ports {
     }
 
     /// From now on a port has these states; whether any is another.
-    pub(crate) fn set(&mut self, number: u16, access: PortAccess) -> bool {
+    pub(crate) fn set(&mut self, number: u16, states: PortStates) -> bool {
         let port = self.0.entry(number).or_default();
         let changed: Vec<u32> =
-            (1..=MAX_ANA_GROUP).filter(|group| port.access.of(*group) != access.of(*group)).collect();
+            (1..=MAX_ANA_GROUP).filter(|group| port.states.of(*group) != states.of(*group)).collect();
         for group in &changed {
             *port.of_groups.entry(*group).or_default() += 1;
         }
         port.changes += u64::from(!changed.is_empty());
-        port.access = access;
+        port.states = states;
         !changed.is_empty()
     }
 
@@ -174,20 +174,20 @@ impl Ports {
 mod tests {
     use super::*;
 
-    fn access(all: AnaState, groups: &[(u32, AnaState)]) -> PortAccess {
-        PortAccess { all, groups: groups.iter().copied().collect() }
+    fn states(all: AnaState, groups: &[(u32, AnaState)]) -> PortStates {
+        PortStates { all, groups: groups.iter().copied().collect() }
     }
 
     #[test]
     fn a_page_has_the_states_of_its_port_and_counts_their_changes() {
         let mut ports = Ports::default();
         let namespaces = BTreeMap::from([(1, vec![1, 2]), (7, vec![3])]);
-        assert!(ports.set(4, access(AnaState::Inaccessible, &[(7, AnaState::Optimized)])));
+        assert!(ports.set(4, states(AnaState::Inaccessible, &[(7, AnaState::Optimized)])));
         assert!(!ports.set(
             4,
-            access(AnaState::Inaccessible, &[(7, AnaState::Optimized), (1, AnaState::Inaccessible)])
+            states(AnaState::Inaccessible, &[(7, AnaState::Optimized), (1, AnaState::Inaccessible)])
         ));
-        assert!(ports.set(4, access(AnaState::Change, &[(7, AnaState::Optimized)])));
+        assert!(ports.set(4, states(AnaState::Change, &[(7, AnaState::Optimized)])));
         let page = ports.page(Some(4), &namespaces, false);
         assert!(page.len() == 8208 && page[16 + 2 * 32 + 3 * 4..].iter().all(|byte| *byte == 0));
         let header = AnaHeader::from_bytes(&page);

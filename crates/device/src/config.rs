@@ -38,7 +38,7 @@ pub struct Config {
     pub cntlid: u16,
     /// Whether other controllers have the namespaces as well. Behind a fabric they always may.
     pub shared: bool,
-    /// The port by which its host came, where there is more than one way ([`crate::Subsystem::set_access`]).
+    /// The port by which its host came, where there is more than one way ([`crate::Subsystem::set_ana`]).
     pub port: Option<u16>,
     /// The namespaces that the controller is attached to: its host finds no other, and is told of no other
     /// (Base 2.0, 2.1.1). They need not exist yet. `None`: all of the subsystem.

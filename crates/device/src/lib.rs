@@ -33,7 +33,7 @@ mod subsystem;
 pub mod throttle;
 pub mod traffic;
 
-pub use ana::{AnaState, MAX_ANA_GROUP, PortAccess};
+pub use ana::{AnaState, MAX_ANA_GROUP, PortStates};
 pub use config::{Config, Fabric, Host, Identity};
 pub use controller::Controller;
 pub use firmware::{Firmware, Observer};

@@ -82,7 +82,7 @@ impl<S: Store, F> ControllerShared<S, F> {
 
     /// What commands of a namespace are answered, where its host does not reach it by its port.
     pub(crate) fn bars(&self, nsid: u32) -> Option<Status> {
-        self.subsystem.access(self.config.port, nsid).bars()
+        self.subsystem.ana_state(self.config.port, nsid).bars()
     }
 
     /// Commands that its reactors have taken and not answered.
@@ -231,7 +231,7 @@ pub(crate) enum Message {
         information: u8,
     },
     /// By that port, namespaces are found in other states.
-    Access {
+    Ana {
         port: u16,
     },
     /// To reactor 0: the host is told of a reservation.

@@ -13,7 +13,7 @@ use nearside_clock::{Nanos, RateLimits, Suppressed};
 use nearside_store::Store;
 
 use crate::Namespace;
-use crate::ana::{AnaState, PortAccess, Ports};
+use crate::ana::{AnaState, PortStates, Ports};
 use crate::firmware::Observer;
 use crate::reservation::{Effects, HostId, Ticket};
 use crate::shared::{ControllerShared, Message};
@@ -194,29 +194,29 @@ impl<S: Store, F> Subsystem<S, F> {
         inner.broadcast(|| Message::Quotas);
     }
 
-    /// In what state hosts find the groups of namespaces by a port from now on. Commands that are taken after
-    /// that are answered by it; hosts are told where they asked for that.
-    pub fn set_access(&self, port: u16, access: PortAccess) {
+    /// In what state hosts find the groups of namespaces by a port from now on: each reactor follows at its
+    /// next step. Hosts are told where they asked for that.
+    pub fn set_ana(&self, port: u16, states: PortStates) {
         let mut inner = self.lock();
-        if inner.ports.set(port, access) {
-            inner.broadcast(|| Message::Access { port });
+        if inner.ports.set(port, states) {
+            inner.broadcast(|| Message::Ana { port });
         }
     }
 
     /// In what state that is.
-    pub fn access_by(&self, port: u16) -> PortAccess {
-        self.lock().ports.access(port)
+    pub fn ana_by(&self, port: u16) -> PortStates {
+        self.lock().ports.states(port)
     }
 
     /// In what state a controller's host finds a namespace.
-    pub(crate) fn access(&self, port: Option<u16>, nsid: u32) -> AnaState {
+    pub(crate) fn ana_state(&self, port: Option<u16>, nsid: u32) -> AnaState {
         let inner = self.lock();
         let group = inner.namespaces.get(&nsid).map(|namespace| namespace.ana_group());
         group.map_or(AnaState::Optimized, |group| inner.ports.state(port, group))
     }
 
     /// The Asymmetric Namespace Access page of the namespaces that are named.
-    pub(crate) fn access_page(&self, port: Option<u16>, has: impl Fn(u32) -> bool, alone: bool) -> Vec<u8> {
+    pub(crate) fn ana_page(&self, port: Option<u16>, has: impl Fn(u32) -> bool, alone: bool) -> Vec<u8> {
         let inner = self.lock();
         let mut groups = BTreeMap::<u32, Vec<u32>>::new();
         for (&nsid, namespace) in inner.namespaces.iter().filter(|(nsid, _)| has(**nsid)) {

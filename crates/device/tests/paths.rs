@@ -6,7 +6,7 @@ mod rig;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use nearside_device::{AnaState, Host as Named, Namespace, PortAccess, Subsystem};
+use nearside_device::{AnaState, Host as Named, Namespace, PortStates, Subsystem};
 use nearside_spec::feature::fid;
 use nearside_spec::identify::{IdentifyController, IdentifyNamespace, IdentifyNamespaceIndependent, cns};
 use nearside_spec::log::{AnaGroup, AnaHeader, async_event, event, lid};
@@ -30,12 +30,12 @@ fn host_of<S: Store, F: Firmware<S>>(subsystem: &Arc<Subsystem<S, F>>, port: Opt
     Host::among(subsystem, config)
 }
 
-fn all(state: AnaState) -> PortAccess {
-    PortAccess { all: state, groups: BTreeMap::new() }
+fn all(state: AnaState) -> PortStates {
+    PortStates { all: state, groups: BTreeMap::new() }
 }
 
-fn of_group(group: u32, state: AnaState) -> PortAccess {
-    PortAccess { groups: [(group, state)].into(), ..PortAccess::default() }
+fn of_group(group: u32, state: AnaState) -> PortStates {
+    PortStates { groups: [(group, state)].into(), ..PortStates::default() }
 }
 
 fn of(nsid: u32, opcode: u8) -> SubmissionEntry {
@@ -96,15 +96,15 @@ fn a_state_bars_what_is_behind_its_port_and_nothing_else() {
         (AnaState::NonOptimized, Status::SUCCESS),
         (AnaState::Optimized, Status::SUCCESS),
     ] {
-        subsystem.set_access(0, all(state));
+        subsystem.set_ana(0, all(state));
         expect(&mut by, [answer; 3]);
-        subsystem.set_access(0, of_group(1, state));
+        subsystem.set_ana(0, of_group(1, state));
         expect(&mut by, [answer, answer, Status::SUCCESS]);
-        subsystem.set_access(0, of_group(9, state));
+        subsystem.set_ana(0, of_group(9, state));
         expect(&mut by, [Status::SUCCESS, Status::SUCCESS, answer]);
     }
     // Who comes later finds what holds.
-    subsystem.set_access(4, of_group(9, AnaState::Inaccessible));
+    subsystem.set_ana(4, of_group(9, AnaState::Inaccessible));
     let mut late = host_of(&subsystem, Some(4));
     assert_eq!(
         [1, 2, 3].map(|nsid| answers(&mut late, nsid)),
@@ -133,7 +133,7 @@ fn near_data_work_is_barred_as_well() {
         [host.run(1, work).status().code(), by_feature[0], by_feature[1]]
     };
     assert_eq!(answers(), [Status::INVALID_OPCODE; 3]);
-    subsystem.set_access(0, all(AnaState::Inaccessible));
+    subsystem.set_ana(0, all(AnaState::Inaccessible));
     assert_eq!(answers(), [Status::ANA_INACCESSIBLE; 3]);
 }
 
@@ -143,10 +143,10 @@ fn a_flush_of_all_says_no_where_it_cannot_reach_one() {
     let mut host = host_of(&subsystem, Some(0));
     let flush = SubmissionEntry::new(io::FLUSH, 1, u32::MAX);
     assert_eq!(host.run(1, flush).status().code(), Status::SUCCESS);
-    subsystem.set_access(0, of_group(9, AnaState::Inaccessible));
+    subsystem.set_ana(0, of_group(9, AnaState::Inaccessible));
     assert_eq!(host.run(1, flush).status().code(), Status::ANA_INACCESSIBLE);
     // A shutdown flushes them all the same.
-    subsystem.set_access(0, all(AnaState::Inaccessible));
+    subsystem.set_ana(0, all(AnaState::Inaccessible));
     host.set_register(nearside_spec::registers::CC, host.register(nearside_spec::registers::CC) | 1 << 14);
     host.settle(1_000_000_000);
     assert_eq!(host.register(nearside_spec::registers::CSTS) >> 2 & 3, 2);
@@ -160,7 +160,7 @@ fn what_was_begun_goes_on_to_its_end() {
     let mut host = host_of(&subsystem, Some(0));
     host.submit(1, of(1, io::WRITE));
     assert!(host.completed(1).is_none());
-    subsystem.set_access(0, all(AnaState::Inaccessible));
+    subsystem.set_ana(0, all(AnaState::Inaccessible));
     host.submit(1, of(1, io::READ));
     assert_eq!(host.completed(1).unwrap().status().code(), Status::ANA_INACCESSIBLE);
     host.settle(10_000_000);
@@ -178,12 +178,12 @@ fn hosts_are_told_and_read_what_holds() {
         host.submit(0, command(admin::ASYNC_EVENT_REQUEST, 0, &[]));
     }
     // Who did not ask for the notice gets none.
-    subsystem.set_access(7, all(AnaState::Change));
+    subsystem.set_ana(7, all(AnaState::Change));
     assert!(host.completed(0).is_none());
     for host in [&mut host, &mut other] {
         host.admin(command(admin::SET_FEATURES, 0, &[fid::ASYNC_EVENT.into(), event::ANA_NOTICES])).unwrap();
     }
-    subsystem.set_access(7, of_group(9, AnaState::NonOptimized));
+    subsystem.set_ana(7, of_group(9, AnaState::NonOptimized));
     let told = async_event(event::NOTICE, event::ANA_CHANGE, lid::ANA);
     assert_eq!(host.completed(0).unwrap().result(), told);
     assert_eq!(page(&mut host, false), (2, vec![(1, 2, 1, vec![1, 2]), (9, 2, 2, vec![3])]));
@@ -195,9 +195,9 @@ fn hosts_are_told_and_read_what_holds() {
     refused(host.admin(rest), Status::INVALID_FIELD.dnr());
     // What holds already is no change.
     host.submit(0, command(admin::ASYNC_EVENT_REQUEST, 0, &[]));
-    subsystem.set_access(7, of_group(9, AnaState::NonOptimized));
+    subsystem.set_ana(7, of_group(9, AnaState::NonOptimized));
     assert!(host.completed(0).is_none());
-    subsystem.set_access(7, all(AnaState::Optimized));
+    subsystem.set_ana(7, all(AnaState::Optimized));
     assert_eq!(host.completed(0).unwrap().result(), told);
     assert!(other.completed(0).is_none(), "by another port nothing has changed");
     assert_eq!(page(&mut other, false).0, 0);

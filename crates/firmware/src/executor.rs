@@ -23,7 +23,7 @@ use nearside_fsr::{Batch, Media, MediaError};
 use nearside_store::{Completion, Data, Operation, Store, StoreError, Submitted, Token};
 use slab::Slab;
 
-use crate::helper::{self, Refused};
+use crate::helper::{self, Helper, Job, Refused};
 use crate::meters::{Meters, SLICE_NS, down, up};
 
 /// Tasks stop at the first yield after this, so that the piece that they are at ends within the slice.
@@ -279,6 +279,35 @@ pub(crate) struct StoreMedia<S: Store, O> {
     block_size: u32,
 }
 
+impl<S: Store, O: Observer> StoreMedia<S, O> {
+    /// Has a helper do work, and waits for it. What it does not take is given back.
+    async fn hand<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
+        &self,
+        helper: &'static Helper,
+        work: F,
+    ) -> Result<T, F> {
+        if self.slice.clock.is_simulated() {
+            return Ok(work());
+        }
+        let mut work = Some(work);
+        let mut job = None;
+        let done = poll_fn(|_| {
+            if let Some(todo) = work.take() {
+                match helper.submit(todo, &self.awake, &self.offloaded) {
+                    Ok(handed) => job = Some(handed),
+                    Err(Refused::Full(todo)) if !helper.refuses => {
+                        work = Some(todo);
+                        self.awake.store(true, Ordering::Relaxed);
+                    }
+                    Err(Refused::Full(todo) | Refused::Alone(todo)) => return Poll::Ready(Err(todo)),
+                }
+            }
+            job.as_ref().and_then(Job::take).map_or(Poll::Pending, |done| Poll::Ready(Ok(done)))
+        });
+        done.await.map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    }
+}
+
 impl<S: Store, O: Observer> Media for StoreMedia<S, O> {
     type Buffer = PooledBuffer<S, O>;
     type Batch = StoreBatch<S, O>;
@@ -321,25 +350,11 @@ impl<S: Store, O: Observer> Media for StoreMedia<S, O> {
     }
 
     async fn offload<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        if self.slice.clock.is_simulated() {
-            return work();
-        }
-        let mut work = Some(work);
-        let mut job = None;
-        let done = poll_fn(|_| {
-            if let Some(todo) = work.take() {
-                match helper::submit(todo, &self.awake, &self.offloaded) {
-                    Ok(handed) => job = Some(handed),
-                    Err(Refused::Full(todo)) => {
-                        work = Some(todo);
-                        self.awake.store(true, Ordering::Relaxed);
-                    }
-                    Err(Refused::Alone(todo)) => return Poll::Ready(Ok(todo())),
-                }
-            }
-            job.as_ref().and_then(helper::Job::take).map_or(Poll::Pending, Poll::Ready)
-        });
-        done.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        self.hand(&helper::SOON, work).await.unwrap_or_else(|work| work())
+    }
+
+    async fn offload_long<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        self.hand(&helper::LONG, work).await.ok()
     }
 
     async fn yield_now(&self) {

@@ -266,8 +266,8 @@ impl Observer for Fsr {
 /// What log page D5h says of each operation's options.
 fn options() -> [u8; 128] {
     let mut bytes = [0; 128];
-    for (place, kind) in bytes.chunks_exact_mut(4).zip(KINDS) {
-        place.copy_from_slice(&kind.options.to_le_bytes());
+    for (place, options) in bytes.chunks_exact_mut(4).zip(nearside_fsr::options()) {
+        place.copy_from_slice(&options.to_le_bytes());
     }
     bytes
 }
@@ -300,7 +300,7 @@ impl<S: Store> Firmware<S> for Fsr {
             .set_max_buffer(MAX_BUFFER as u32)
             .set_max_path(MAX_PATH as u32)
             .set_max_groups(MAX_GROUPS as u32)
-            .set_operations(nearside_near_data::wire::OPERATIONS)
+            .set_operations(nearside_fsr::operations())
             .set_targets(nearside_near_data::wire::TARGETS)
             .set_checksums(Operation::Checksum(Digest::Crc32c).kind().options)
             .set_options(options())
@@ -378,7 +378,7 @@ mod tests {
             0, 0, 0x10, 0, // 1,048,576 of buffer
             0xff, 0x0f, 0, 0, // 4,095 of a path
             0, 4, 0, 0, // 1,024 groups
-            0xff, 0x3f, 0, 0, // fourteen operations
+            0xff, 0x3f, 0, 0, // fourteen operations: this process runs no programs
             0x3f, 0, 0, 0, // six targets
             0x0e, 0, 0, 0, // checksums 1 to 3
             0x0f, 0, 0, 0, // four commands
@@ -390,7 +390,8 @@ mod tests {
         page[184 + 2 * 4..][..2].copy_from_slice(&[0xff, 0x1f]);
         page[184 + 4 * 4] = 0x0e;
         page[184 + 10 * 4..][..6].copy_from_slice(&[0x1f, 0x0f, 0, 0, 0x1f, 3]);
-        page[184 + 13 * 4..][..2].copy_from_slice(&[3, 0x1f]);
+        page[184 + 13 * 4..][..2].copy_from_slice(&[7, 0x1f]);
+        page[184 + 14 * 4] = 3;
         let capabilities = |fabric| Firmware::<Dram>::capabilities(&fsr, fabric).0;
         assert_eq!(capabilities(false)[..], page);
         // Over fabrics all but the bidirectional command.

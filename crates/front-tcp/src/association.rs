@@ -41,6 +41,8 @@ pub(crate) struct Association<S: Store, F: Firmware<S>> {
     pub(crate) threads: usize,
     /// The host has proved who it is.
     pub(crate) authenticated: AtomicBool,
+    /// Its admin queue came over TLS.
+    pub(crate) encrypted: bool,
     /// I/O queues that are connected.
     pub(crate) queues: AtomicU16,
     /// It ends: no queue is connected any more.

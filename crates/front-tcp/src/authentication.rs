@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Weak};
 
-use nearside_auth::{Authenticator, Done, Fetched, Outcome, Work};
+use nearside_auth::{Authenticator, Done, Fetched, Outcome, Psk, Work};
 use nearside_clock::Nanos;
 use nearside_device::Firmware;
 use nearside_spec::Status;
@@ -104,10 +104,11 @@ pub(crate) struct Authentication {
 }
 
 impl Authentication {
-    /// Of a queue that was just connected, between a host and a subsystem.
-    pub(crate) fn new(host: &str, subsystem: &str, now: Nanos) -> Authentication {
+    /// Of a queue that was just connected, between a host and a subsystem. Whether a secure channel may
+    /// follow it.
+    pub(crate) fn new(host: &str, subsystem: &str, concatenates: bool, now: Nanos) -> Authentication {
         Authentication {
-            authenticator: Authenticator::new(host, subsystem),
+            authenticator: Authenticator::new(host, subsystem).concatenating(concatenates),
             is_required: true,
             since: Some(now),
             waiting: None,
@@ -115,6 +116,11 @@ impl Authentication {
             number: 0,
             wanted: Arc::default(),
         }
+    }
+
+    /// The PSK for a secure channel, where the host asked for one.
+    pub(crate) fn generated(&mut self) -> Option<Psk> {
+        self.authenticator.generated()
     }
 
     /// Since when the host is waited for.

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 
 use nearside_auth::{Done, Outcome};
+use nearside_channel::Channel;
 use nearside_clock::{Nanos, event_at};
 use nearside_device::Firmware;
 use nearside_dma::socket;
@@ -30,6 +31,7 @@ use nearside_store::Store;
 use crate::acceptor::network;
 use crate::association::{Association, LocalController};
 use crate::authentication::{Authentication, Job, Message};
+use crate::encryption::Encryption;
 use crate::fabrics::{self, Accepted, Connecting, Refusal};
 use crate::hosts::Ticket;
 use crate::output::{Output, digest};
@@ -111,7 +113,9 @@ pub(crate) struct Context<'a, S: Store, F: Firmware<S>> {
 }
 
 pub(crate) struct Connection<S: Store, F: Firmware<S>> {
-    pub(crate) stream: TcpStream,
+    pub(crate) channel: Channel,
+    /// How far it is with TLS.
+    pub(crate) encryption: Encryption,
     pub(crate) peer: SocketAddr,
     pub(crate) address: SocketAddr,
     /// The number of what listens there.
@@ -155,7 +159,8 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         now: Nanos,
     ) -> Self {
         Connection {
-            stream,
+            channel: Channel::plain(stream),
+            encryption: Encryption::Unknown,
             peer,
             address,
             port,
@@ -215,7 +220,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
 
     /// Whether what comes is taken now.
     pub(crate) fn takes(&self) -> bool {
-        !self.stalled && !self.is_backlogged() && !self.is_accepted()
+        !self.stalled && !self.is_backlogged() && !self.is_accepted() && !self.encryption.is_waiting()
     }
 
     /// Whether its Connect was accepted, so that the thread of its queue takes it.
@@ -293,6 +298,10 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
     /// Takes what the socket has. Returns the bytes.
     fn read(&mut self, scratch: &mut [u8], cx: &mut Context<'_, S, F>) -> Result<usize, End> {
         let mut total = 0;
+        if !self.is_settled(cx)? {
+            return Ok(0);
+        }
+        let encrypted = self.channel.is_encrypted();
         if self.stalled {
             self.stalled = false;
             let bytes = &mut scratch[..self.rest.len()];
@@ -309,11 +318,13 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
             scratch[..kept].copy_from_slice(&self.rest);
             let room = scratch.len() - kept;
             let (got, wanted, direct) = match &self.expect {
-                Expect::Data(Arriving { at, left, .. }) if kept == 0 && *left > DIRECT => {
+                Expect::Data(Arriving { at, left, .. }) if kept == 0 && *left > DIRECT && !encrypted => {
                     let region = cx.pool.region().clone();
-                    (socket::receive(&self.stream, &region, *at, *left, scratch), left + room, *left)
+                    (socket::receive(self.channel.socket(), &region, *at, *left, scratch), left + room, *left)
                 }
-                _ => (self.stream.read(&mut scratch[kept..]), room, 0),
+                // A record at a time; the next may be there.
+                _ if encrypted => (self.channel.read(&mut scratch[kept..]), 0, 0),
+                _ => (self.channel.read(&mut scratch[kept..]), room, 0),
             };
             let got = match got {
                 Ok(0) => return Err(End::Closed),
@@ -712,6 +723,9 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         match outcome {
             Outcome::Authenticated => {
                 association.authenticated.store(true, Ordering::Relaxed);
+                if let Some(psk) = of.generated() {
+                    cx.target.generated.keep(psk, cx.now);
+                }
                 tracing::debug!(cntlid = association.cntlid, host, "authenticated");
             }
             Outcome::Failed(why) => {
@@ -753,6 +767,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         if self.authentication.take().is_some_and(|of| of.is_underway()) {
             target.tried(&self.peer, None, now);
         }
+        self.give_up_handshake(target, now);
     }
 
     fn connect(
@@ -766,7 +781,8 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
             return Err(Refusal::Sequence);
         }
         let Self { peer, address, port, .. } = *self;
-        let from = Connecting { peer, address, port, ticket: &mut self.ticket };
+        let proved = self.encryption.proved();
+        let from = Connecting { peer, address, port, proved, ticket: &mut self.ticket };
         fabrics::connect(from, cid, connect, data, target)
     }
 
@@ -936,7 +952,7 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
 
     /// Sends what there is to send.
     fn write(&mut self, cx: &mut Context<'_, S, F>) -> Result<usize, End> {
-        let sent = self.output.send(&self.stream, cx.pool).map_err(End::Io)?;
+        let sent = self.output.send(&mut self.channel, cx.pool).map_err(End::Io)?;
         let (patience, waiting) = (cx.target.patience(), self.output.waiting() as u64);
         match &mut self.pace {
             _ if waiting == 0 => self.pace = None,
@@ -952,13 +968,13 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         if matches!(self.phase, Phase::Closing) && self.output.is_empty() {
             // The peer hears the last of it, then that it is the end. A close at once could overtake what it
             // has not read.
-            let _ = self.stream.shutdown(std::net::Shutdown::Write);
+            self.channel.finish();
         }
         Ok(sent)
     }
 
     /// Ends the connection with a termination request, after what is on its way.
-    fn terminate(&mut self, fatal: Fatal, offending: &[u8]) {
+    pub(crate) fn terminate(&mut self, fatal: Fatal, offending: &[u8]) {
         self.output.bytes(TerminateRequest::new(Side::Host, fatal, offending).bytes());
         self.phase = Phase::Closing;
     }

@@ -39,6 +39,10 @@ pub(crate) enum Refusal {
     NotOffered(String),
     #[error("the subsystem is not offered to this host")]
     HostNotAllowed,
+    #[error("the host has a TLS key, and this connection is not encrypted")]
+    NotEncrypted,
+    #[error("its TLS key is of the host {0:?} and the subsystem {1:?}")]
+    OtherKey(String, String),
     #[error("the host has as many connections as it may have")]
     TooManyConnections,
     #[error("there are as many controllers as there may be")]
@@ -65,7 +69,9 @@ impl Refusal {
             Refusal::Field { offset, in_data } => invalid(offset, in_data),
             Refusal::Name { offset, .. } => invalid(offset, true),
             Refusal::NotOffered(_) => invalid(at::SUBNQN, true),
-            Refusal::HostNotAllowed => (status::INVALID_HOST.dnr(), 0, Level::WARN),
+            Refusal::HostNotAllowed | Refusal::NotEncrypted | Refusal::OtherKey(..) => {
+                (status::INVALID_HOST.dnr(), 0, Level::WARN)
+            }
             Refusal::TooManyConnections => (status::CONTROLLER_BUSY, 0, Level::WARN),
             Refusal::TooManyControllers => (status::CONTROLLER_BUSY, 0, Level::WARN),
             Refusal::NoQueues => (status::INVALID_QUEUE_TYPE.dnr(), 0, Level::INFO),
@@ -115,6 +121,8 @@ pub(crate) struct Connecting<'a> {
     pub(crate) address: SocketAddr,
     /// The number of what listens there.
     pub(crate) port: u16,
+    /// The host and the subsystem that have proved themselves by TLS.
+    pub(crate) proved: Option<(&'a str, &'a str)>,
     /// What counts it as one of its host.
     pub(crate) ticket: &'a mut Option<Ticket>,
 }
@@ -191,6 +199,13 @@ pub(crate) fn connect<S: Store, F: Firmware<S>>(
     if !(2..=MAX_ENTRIES).contains(&entries) {
         return Err(field(at::SQSIZE));
     }
+    match from.proved {
+        Some((host, subsystem)) if (host, subsystem) != (hostnqn, subnqn) => {
+            return Err(Refusal::OtherKey(host.to_owned(), subsystem.to_owned()));
+        }
+        None if target.has_tls_key(subnqn, hostnqn) => return Err(Refusal::NotEncrypted),
+        _ => {}
+    }
     // Base 2.0, 5.27.1.25: over fabrics it is never zero.
     if data.hostid() == [0; 16] {
         return Err(data_field(at::HOSTID));
@@ -261,7 +276,7 @@ fn associate<S: Store, F: Firmware<S>>(
     if offer.as_ref().is_some_and(|offer| !offer.allows(hostnqn)) {
         return Err(Refusal::HostNotAllowed);
     }
-    let Connecting { peer, address, port, ticket } = from;
+    let Connecting { peer, address, port, proved, ticket } = from;
     let place = admit(ticket, hostnqn, data.hostid(), target)?;
     let threads = target.options.threads;
     let mut reactors = Vec::new();
@@ -302,6 +317,7 @@ fn associate<S: Store, F: Firmware<S>>(
             first: usize::from(cntlid) % threads,
             threads,
             authenticated: AtomicBool::new(false),
+            encrypted: proved.is_some(),
             queues: AtomicU16::new(0),
             ended: AtomicBool::new(false),
         });

@@ -11,12 +11,13 @@
 //! `connection` (C2HData) -> `output`. Hosts are not believed: a peer that breaks the rules, or that stops
 //! half-way, loses its connection with the specified termination request, and nothing else. Nobody waits for
 //! a peer without end (`patience`), hosts with a key prove who they are before anything else of theirs is
-//! taken (`authentication`; `attempts` slows those that fail), and what hosts share (staging buffers,
-//! connections) is shared out by host (`pool`, `hosts`).
+//! taken (`authentication`; `attempts` slows those that fail), over connections that are encrypted where they
+//! have a key for that (`encryption`; `generated` has what their other keys agreed on), and what hosts share
+//! (staging buffers, connections) is shared out by host (`pool`, `hosts`).
 //!
 //! Modules import one way: `thread` owns all and knows `mail`, `acceptor` and `connection`; a connection
-//! knows `authentication`, `fabrics`, `queue`, `output` and `target`; a target knows `association`, that
-//! knows `offer`.
+//! knows `authentication`, `encryption`, `fabrics`, `queue`, `output` and `target`; a target knows
+//! `generated` and `association`, that knows `offer`.
 
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
@@ -25,7 +26,9 @@ mod association;
 mod attempts;
 mod authentication;
 mod connection;
+mod encryption;
 mod fabrics;
+mod generated;
 mod hosts;
 mod mail;
 mod offer;

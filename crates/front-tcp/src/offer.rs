@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nearside_auth::Credentials;
+use nearside_auth::{Credentials, TlsKey};
 use nearside_device::{Firmware, Identity, Subsystem};
 use nearside_store::Store;
 
@@ -18,6 +18,8 @@ pub struct Offer<S: Store, F: Firmware<S>> {
     pub hosts: Option<Vec<String>>,
     /// What named hosts have to prove before anything of theirs is taken.
     pub credentials: Vec<(String, Arc<Credentials>)>,
+    /// The TLS keys of named hosts: they come over TLS, each with its own, or not at all.
+    pub tls_keys: Vec<(String, TlsKey)>,
     /// What the word of named hosts on who asks is worth.
     pub identities: Vec<(String, Identity)>,
     /// And that of all others.
@@ -39,6 +41,7 @@ impl<S: Store, F: Firmware<S>> Offer<S, F> {
             subsystem,
             hosts: None,
             credentials: Vec::new(),
+            tls_keys: Vec::new(),
             identities: Vec::new(),
             identity: Identity::SquashRoot { uid: 65534, gid: 65534 },
             io_queues: 63,
@@ -53,6 +56,10 @@ impl<S: Store, F: Firmware<S>> Offer<S, F> {
 
     pub(crate) fn credentials_of(&self, host: &str) -> Option<Arc<Credentials>> {
         self.credentials.iter().find(|(nqn, _)| nqn == host).map(|(_, credentials)| credentials.clone())
+    }
+
+    pub(crate) fn tls_key_of(&self, host: &str) -> Option<&TlsKey> {
+        self.tls_keys.iter().find(|(nqn, _)| nqn == host).map(|(_, key)| key)
     }
 
     pub(crate) fn identity_of(&self, host: &str) -> Identity {

@@ -1,9 +1,9 @@
 //! What a connection has to send: headers, and data where they lie, in order.
 
 use std::collections::VecDeque;
-use std::io;
-use std::net::TcpStream;
+use std::io::{self, Write};
 
+use nearside_channel::{Channel, RECORD};
 use nearside_dma::Region;
 use nearside_dma::socket::{self, SendPiece};
 use nearside_spec::fabrics::pdu::DIGEST;
@@ -38,6 +38,8 @@ pub(crate) struct Output {
     sent: usize,
     /// Bytes that are not.
     waiting: usize,
+    /// Where what goes into one record of TLS is put together; empty without it.
+    record: Vec<u8>,
 }
 
 impl Output {
@@ -94,12 +96,13 @@ impl Output {
     }
 
     /// Sends what the socket takes. Returns the bytes.
-    pub(crate) fn send(&mut self, stream: &TcpStream, pool: &mut Pool) -> io::Result<usize> {
+    pub(crate) fn send(&mut self, channel: &mut Channel, pool: &mut Pool) -> io::Result<usize> {
         let mut total = 0;
         if self.items.is_empty() {
             return Ok(0);
         }
         let region = pool.region().clone();
+        let record = &mut self.record;
         while !self.items.is_empty() {
             let mut from = self.sent;
             let pieces = self.items.iter().map(|item| {
@@ -112,7 +115,11 @@ impl Output {
                     }
                 }
             });
-            let (sent, given) = match socket::send(stream, pieces) {
+            let done = match channel.is_encrypted() {
+                false => socket::send(channel.socket(), pieces),
+                true => send_record(channel, record, pieces),
+            };
+            let (sent, given) = match done {
                 Ok(sent) => sent,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(total),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
@@ -147,6 +154,35 @@ impl Output {
     }
 }
 
+/// Sends as many of the pieces as go into one record of TLS: how many bytes were sent, of how many.
+fn send_record<'a>(
+    channel: &mut Channel,
+    record: &mut Vec<u8>,
+    pieces: impl Iterator<Item = SendPiece<'a>>,
+) -> io::Result<(usize, usize)> {
+    record.resize(RECORD, 0);
+    let mut len = 0;
+    for piece in pieces {
+        let to = &mut record[len..];
+        len += match piece {
+            SendPiece::Bytes(bytes) => {
+                let n = bytes.len().min(to.len());
+                to[..n].copy_from_slice(&bytes[..n]);
+                n
+            }
+            SendPiece::Region(region, offset, bytes) => {
+                let n = bytes.min(to.len());
+                region.read(offset, &mut to[..n]);
+                n
+            }
+        };
+        if len == RECORD {
+            break;
+        }
+    }
+    Ok((channel.write(&record[..len])?, len))
+}
+
 /// CRC-32C of bytes of a region, appended to `crc`.
 pub(crate) fn digest(region: &Region, mut offset: usize, mut len: usize, mut crc: u32) -> u32 {
     let mut bytes = [0; 4096];
@@ -163,7 +199,7 @@ pub(crate) fn digest(region: &Region, mut offset: usize, mut len: usize, mut crc
 mod tests {
     use super::*;
     use std::io::Read;
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
     #[test]
     fn headers_that_meet_are_one_piece() {
@@ -190,8 +226,9 @@ mod tests {
         output.bytes(&[9; 8]);
         wanted.extend([&[7; INLINE][..], &[8; 200], &[9; 8]].concat());
         assert_eq!((output.items.len(), output.waiting()), (10, wanted.len()));
-        assert_eq!(output.send(&target, &mut pool).unwrap(), wanted.len());
-        drop(target);
+        let mut channel = Channel::plain(target);
+        assert_eq!(output.send(&mut channel, &mut pool).unwrap(), wanted.len());
+        drop(channel);
         let mut got = Vec::new();
         host.read_to_end(&mut got).unwrap();
         assert!(got == wanted && output.is_empty());

@@ -6,17 +6,21 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use nearside_auth::{Credentials, Outcome};
+use nearside_auth::{Credentials, Identity as TlsIdentity, Outcome, Psk, TlsKey};
+use nearside_channel::{Find, Tls};
 use nearside_clock::{Nanos, RateLimits, Suppressed};
 use nearside_device::{Config, Fabric, Firmware, Host, Identity, Subsystem};
 use nearside_dma::{Region, Wakeup};
 use nearside_spec::fabrics::ADMIN_IN_CAPSULE;
-use nearside_spec::fabrics::discovery::{DiscoveryEntry, DiscoveryHeader, subtype};
+use nearside_spec::fabrics::discovery::{
+    DiscoveryEntry, DiscoveryHeader, SECURE_CHANNEL_REQUIRED, TLS_1_3, subtype,
+};
 use nearside_spec::fabrics::nqn;
 use nearside_store::Store;
 
 use crate::association::Association;
 use crate::attempts::{Attempts, Begin};
+use crate::generated::Generated;
 use crate::hosts::Hosts;
 use crate::offer::Offer;
 use crate::patience::Patience;
@@ -51,6 +55,8 @@ pub struct Options {
     /// Nanoseconds that the next try to prove who a host is waits after the first failure from its address.
     /// After each further one twice as many, up to 16 times.
     pub failure_ns: u64,
+    /// Who encrypts the connections of hosts that come over TLS; `None`: they cannot.
+    pub tls: Option<Tls>,
 }
 
 impl Default for Options {
@@ -65,6 +71,7 @@ impl Default for Options {
             patience_ns: 30_000_000_000,
             least_rate: 32 << 10,
             failure_ns: 250_000_000,
+            tls: None,
         }
     }
 }
@@ -106,6 +113,10 @@ pub struct Counters {
     pub authenticated: AtomicU64,
     /// Tries to prove it that failed, or were given up.
     pub not_authenticated: AtomicU64,
+    /// Connections that are encrypted: their hosts have proved who they are by their PSK.
+    pub encrypted: AtomicU64,
+    /// TLS handshakes that failed, and connections without TLS where it is required.
+    pub not_encrypted: AtomicU64,
     /// Connections that could not be accepted, mostly for lack of descriptors.
     pub not_accepted: AtomicU64,
     /// Sockets that were said to be ready, where there was nothing to be done.
@@ -129,18 +140,29 @@ pub struct Connected {
     pub port: u16,
     /// Whether it has proved who it is.
     pub authenticated: bool,
+    /// Whether it came over TLS.
+    pub encrypted: bool,
     /// I/O queues.
     pub queues: u16,
     /// Whether the controller is enabled.
     pub enabled: bool,
 }
 
+/// What is offered, by name.
+type Offers<S, F> = Mutex<BTreeMap<String, Arc<Offer<S, F>>>>;
+
 /// A target: its subsystems and its hosts.
 pub struct Target<S: Store, F: Firmware<S>> {
     pub(crate) options: Options,
     pub(crate) wakeup: Arc<Wakeup>,
     pub(crate) stopping: AtomicBool,
-    offers: Mutex<BTreeMap<String, Arc<Offer<S, F>>>>,
+    offers: Arc<Offers<S, F>>,
+    /// What finds the PSKs of hosts that have TLS keys.
+    pub(crate) find: Find,
+    /// PSKs for hosts that asked for a secure channel.
+    pub(crate) generated: Arc<Generated>,
+    /// Nothing is taken without TLS.
+    requires_tls: AtomicBool,
     associations: Mutex<HashMap<u16, Arc<Association<S, F>>>>,
     next_cntlid: AtomicU64,
     generation: AtomicU64,
@@ -170,6 +192,9 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
     /// The system's: no descriptors.
     pub fn new(options: Options) -> io::Result<Arc<Target<S, F>>> {
         let threads = options.threads.clamp(1, 16);
+        let offers = Arc::<Offers<S, F>>::default();
+        let generated = Arc::<Generated>::default();
+        let known = (offers.clone(), generated.clone());
         Ok(Arc::new(Target {
             wakeup: Arc::new(Wakeup::for_sleepers(threads)?),
             pools: Mutex::new(vec![None; threads]),
@@ -178,7 +203,10 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
             advertised: Mutex::default(),
             options: Options { threads, ..options },
             stopping: AtomicBool::new(false),
-            offers: Mutex::default(),
+            find: Arc::new(move |identity| psk(&known.0, &known.1, identity)),
+            requires_tls: AtomicBool::new(false),
+            offers,
+            generated,
             associations: Mutex::default(),
             next_cntlid: AtomicU64::new(0),
             generation: AtomicU64::new(1),
@@ -224,6 +252,7 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
                 peer: a.peer,
                 port: a.port,
                 authenticated: a.authenticated.load(Ordering::Relaxed),
+                encrypted: a.encrypted,
                 queues: a.queues.load(Ordering::Relaxed),
                 enabled: a.is_enabled(),
             })
@@ -254,6 +283,35 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
     /// What a host has to prove now to a subsystem.
     pub(crate) fn credentials(&self, nqn: &str, host: &str) -> Option<Arc<Credentials>> {
         self.offered(nqn)?.credentials_of(host)
+    }
+
+    /// Whether a host has a TLS key for a subsystem, so that it comes over TLS or not at all. To discovery it
+    /// may come without.
+    pub(crate) fn has_tls_key(&self, nqn: &str, host: &str) -> bool {
+        self.offered(nqn).is_some_and(|offer| offer.tls_key_of(host).is_some())
+    }
+
+    /// From now on nothing is taken without TLS, or, without keys of theirs, hosts may come without it.
+    pub fn require_tls(&self, required: bool) {
+        if self.requires_tls.swap(required, Ordering::Relaxed) != required {
+            self.discovery_changed();
+        }
+    }
+
+    /// Whether nothing is taken without TLS.
+    pub fn requires_tls(&self) -> bool {
+        self.requires_tls.load(Ordering::Relaxed)
+    }
+
+    /// What came of a TLS handshake: a failure makes the next try wait.
+    pub(crate) fn shook_hands(&self, peer: &SocketAddr, done: bool, now: Nanos) {
+        if done {
+            self.counters.encrypted.fetch_add(1, Ordering::Relaxed);
+            lock(&self.attempts).succeeded(peer);
+        } else {
+            self.counters.not_encrypted.fetch_add(1, Ordering::Relaxed);
+            lock(&self.attempts).failed(peer, now);
+        }
     }
 
     /// When a host from that address may begin to prove who it is.
@@ -397,7 +455,7 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
             let ip = if address.ip().is_unspecified() { local.ip() } else { address.ip() };
             let told = self.advertised(port).unwrap_or(SocketAddr::new(ip, address.port()));
             let ip = told.ip();
-            let mut add = |subtype, nqn: &str| {
+            let mut add = |subtype, nqn: &str, is_keyed| {
                 let mut entry = DiscoveryEntry::tcp(
                     subtype,
                     nqn,
@@ -406,13 +464,16 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
                     &told.port().to_string(),
                 );
                 entry.set_portid(port as u16);
+                if is_keyed {
+                    entry.set_sectype(TLS_1_3).set_treq(SECURE_CHANNEL_REQUIRED);
+                }
                 entries.push(entry);
             };
             for offer in lock(&self.offers).values().filter(|offer| offer.allows(host)) {
-                add(subtype::NVM, &offer.nqn);
+                add(subtype::NVM, &offer.nqn, self.requires_tls() || offer.tls_key_of(host).is_some());
             }
             if address.port() == local.port() {
-                add(subtype::CURRENT, nqn::DISCOVERY);
+                add(subtype::CURRENT, nqn::DISCOVERY, self.requires_tls());
             }
         }
         let mut header = DiscoveryHeader::default();
@@ -432,6 +493,32 @@ impl<S: Store, F: Firmware<S>> Target<S, F> {
             publish(&association.subsystem, page);
         }
     }
+}
+
+/// The PSK of an identity, where a host has a key that it is made of.
+fn psk<S: Store, F: Firmware<S>>(
+    offers: &Offers<S, F>,
+    generated: &Generated,
+    identity: &str,
+) -> Option<Psk> {
+    let names = TlsIdentity::parse(identity)?;
+    let offer = |nqn| lock(offers).get(nqn).cloned();
+    if names.is_generated() {
+        // Of a host that could still prove itself.
+        offer(names.subsystem)?.credentials_of(names.host)?;
+        return generated.find(identity);
+    }
+    if names.subsystem != nqn::DISCOVERY {
+        return offer(names.subsystem)?.tls_key_of(names.host)?.answering(identity);
+    }
+    // By its key for any subsystem, each once; nobody waits for the lock meanwhile.
+    let mut keys: Vec<TlsKey> = Vec::new();
+    for key in lock(offers).values().filter_map(|offer| offer.tls_key_of(names.host)) {
+        if !keys.contains(key) {
+            keys.push(key.clone());
+        }
+    }
+    keys.iter().find_map(|key| key.answering(identity))
 }
 
 /// Makes a page the discovery log of a subsystem.

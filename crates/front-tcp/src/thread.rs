@@ -272,7 +272,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             self.connections.push(None);
             self.connections.len() - 1
         });
-        if let Err(error) = self.poller.add(key, &connection.stream) {
+        if let Err(error) = self.poller.add(key, connection.channel.socket()) {
             tracing::error!(%error, "epoll");
             self.free.push(key);
             self.target.counters.open.fetch_sub(1, Ordering::Relaxed);
@@ -287,7 +287,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
     /// Takes a connection out: it is over, or another thread's.
     fn remove(&mut self, key: usize) -> Option<Box<Connection<S, F>>> {
         let connection = self.connections.get_mut(key)?.take()?;
-        self.poller.remove(&connection.stream);
+        self.poller.remove(connection.channel.socket());
         self.free.push(key);
         self.hot.retain(|(hot, _)| *hot != key);
         Some(connection)
@@ -458,13 +458,19 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
         // Also where the key is gone since the controller was made: nobody can prove anything by it then, and
         // no queue of that controller begins without proof.
         let host = &association.host_nqn;
-        let keyed = self.target.credentials(&association.nqn, host).is_some()
-            || association.offer.as_ref().is_some_and(|offer| offer.credentials_of(host).is_some());
+        // By a PSK that an exchange has generated it has proved that already.
+        let proved = connection.encryption.is_generated();
+        let keyed = !proved
+            && (self.target.credentials(&association.nqn, host).is_some()
+                || association.offer.as_ref().is_some_and(|offer| offer.credentials_of(host).is_some()));
+        association.authenticated.fetch_or(proved && status.is_success(), Ordering::Relaxed);
         let authreq = if keyed { AUTHENTICATION_REQUIRED } else { 0 };
         let result = if status.is_success() { u64::from(authreq) | u64::from(association.cntlid) } else { 0 };
         if status.is_success() && keyed {
             let (host, subsystem) = (&association.host_nqn, &association.nqn);
-            connection.authentication = Some(Box::new(Authentication::new(host, subsystem, now)));
+            let concatenates = qid == 0 && self.target.options.tls.is_some();
+            let authentication = Authentication::new(host, subsystem, concatenates, now);
+            connection.authentication = Some(Box::new(authentication));
         } else if status.is_success() {
             self.identified(&mut connection);
         }
@@ -610,6 +616,9 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
                 // Work that had to wait.
                 let cx = Context { target: &self.target, pool: &mut self.pool, local: None, now };
                 connection.give_work(&self.ask, self.index, key, &cx);
+                if connection.encryption.is_due(now) {
+                    self.serve(key, now);
+                }
             }
         }
     }
@@ -681,7 +690,7 @@ fn count_no_more<S: Store, F: Firmware<S>>(
 /// Has the poller tell of what a connection waits for.
 fn arm<S: Store, F: Firmware<S>>(poller: &Poller, key: usize, connection: &mut Connection<S, F>) {
     if let Some(interest) = connection.new_interest() {
-        poller.modify(key, &connection.stream, interest);
+        poller.modify(key, connection.channel.socket(), interest);
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nearside_auth::{Group, Key, Keys};
 use nearside_clock::TscClock;
-use nearside_device::{AnaState, PortAccess};
+use nearside_device::{AnaState, PortStates};
 use nearside_driver::tcp::{Address, Association, Options as HostOptions, discover};
 use nearside_driver::{Command, Controller, Error, Failure, Host, Initiator, Policy, Threaded};
 use nearside_front_tcp::{Offer, Options, Server};
@@ -418,8 +418,8 @@ fn a_host_has_the_states_of_the_address_that_it_came_by() {
     };
     let (_first, mut good) = by(0);
     let (controller, mut barred) = by(1);
-    let inaccessible = PortAccess { all: AnaState::Inaccessible, ..PortAccess::default() };
-    subsystem.set_access(1, inaccessible);
+    let inaccessible = PortStates { all: AnaState::Inaccessible, ..PortStates::default() };
+    subsystem.set_ana(1, inaccessible);
     let status = |queue: &mut Queue| {
         let done = queue.execute(&Command::read(1, 0, 8), Some(vec![0; 4096])).unwrap();
         match done.outcome {
@@ -436,7 +436,7 @@ fn a_host_has_the_states_of_the_address_that_it_came_by() {
     // The address goes; whoever came by it stays as he came, and no other takes its number.
     server.stop_listening(1);
     assert_eq!(server.listen(more()).unwrap(), 2);
-    subsystem.set_access(2, PortAccess::default());
+    subsystem.set_ana(2, PortStates::default());
     assert!(barred.iter_mut().all(|queue| status(queue) == Status::ANA_INACCESSIBLE));
     drop((barred, controller));
     until("the host has gone", || server.target().connected().len() == 1);

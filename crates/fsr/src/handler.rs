@@ -19,7 +19,7 @@ use crate::crawler::{Crawler, Found, OpenVolume};
 use crate::media::Media;
 use crate::model::{Full, Mark, Outcome, Sink, entry, of_view, volume, warnings};
 use crate::monitor::Scan;
-use crate::operation::{Bytes, Ended, Feeding, Job, Work};
+use crate::operation::{Bytes, Ended, Feeding, Job, Work, stored};
 use crate::provider::{Consumer, Depth, Layout, feed};
 use crate::trace::TracePart;
 use crate::tree::Filter;
@@ -64,10 +64,32 @@ struct Out<'a, S> {
 impl Retriever {
     /// Executes a request; the results go to the sink as they arise.
     pub async fn run<M: Media, S: Sink>(&self, media: &M, request: &Request, sink: &mut S) -> Outcome {
+        let code = match stored(request) {
+            None => Ok(Vec::new()),
+            Some((read, work, mut code)) => {
+                let Outcome { failure, .. } = self.run_work(media, &read, Ok(work), &mut code).await;
+                code.code(&read, failure)
+            }
+        };
+        let work = match code {
+            Ok(code) => Work::new(self, media, request, code).await,
+            Err(failure) => Err(failure),
+        };
+        self.run_work(media, request, work, sink).await
+    }
+
+    /// Does work that was made ready; the results go to the sink.
+    pub(crate) async fn run_work<M: Media, S: Sink>(
+        &self,
+        media: &M,
+        request: &Request,
+        work: Result<Work, Failure>,
+        sink: &mut S,
+    ) -> Outcome {
         let tally = Tally { trace: self.trace.clone(), ..Tally::default() };
         let run = Run { retriever: self, media, request, tally: &tally };
         let mut counters = Counters::default();
-        let result = match Work::new(self, media, request).await {
+        let result = match work {
             Ok(work) => {
                 let mut out = Out { sink, work, counters, above: 0, places: Vec::new() };
                 let result = run.target(&mut out).await;
@@ -639,9 +661,10 @@ impl<M: Media> Run<'_, M> {
         if first.0 < first.1 {
             flow = feed(media, layout, &[first], depth, scan, feeding, scanned, tally).await?;
         }
-        while flow == Flow::More {
+        while flow == Flow::More || flow == Flow::Done && feeding.is_elsewhere() {
             let then = feeding.then()?;
             if then.is_empty() {
+                flow = Flow::More;
                 break;
             }
             flow = feed(media, layout, &then, depth, scan, feeding, scanned, tally).await?;

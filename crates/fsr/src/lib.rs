@@ -22,6 +22,7 @@ mod crawler;
 mod deleted;
 mod durable;
 mod handler;
+mod kept;
 mod media;
 mod model;
 mod monitor;
@@ -30,7 +31,6 @@ mod partitions;
 mod permission;
 mod provider;
 mod reply;
-mod searches;
 mod trace;
 mod tree;
 mod unzip;
@@ -51,6 +51,9 @@ pub use trace::{Breakdown, Spent, Trace, TracePart};
 
 use cache::Cache;
 use crawler::{Dentry, Node};
+use kept::Kept;
+use nearside_ndp::program::is_installed;
+use nearside_near_data::{KINDS, Language, Operation, ProgramOptions};
 use view::Block;
 use volume::CachedVolume;
 use ways::{Place, Reached, Way};
@@ -83,6 +86,26 @@ pub struct Config {
     pub state: State,
 }
 
+/// The operations of this process' drives, a bit for each number.
+pub fn operations() -> u32 {
+    let some = Language::ALL.iter().any(|&language| is_installed(language));
+    let missing = if some { 0 } else { 1 << Operation::Program(Box::default()).number() };
+    nearside_near_data::wire::OPERATIONS & !missing
+}
+
+/// The options of each operation that this process' drives take, as in
+/// [`Kind::options`](nearside_near_data::Kind).
+pub fn options() -> [u32; KINDS.len()] {
+    let mut options = KINDS.map(|kind| kind.options);
+    let program = &mut options[usize::from(Operation::Program(Box::default()).number())];
+    for language in Language::ALL {
+        if !is_installed(language) {
+            *program &= !(1 << (ProgramOptions::LANGUAGE + language as u32));
+        }
+    }
+    options
+}
+
 impl Default for Config {
     fn default() -> Config {
         Config {
@@ -105,7 +128,8 @@ pub struct Retriever {
     pub(crate) seed: u64,
     pub(crate) config: Config,
     pub(crate) trace: Option<Arc<Trace>>,
-    pub(crate) searches: Arc<searches::Searches>,
+    pub(crate) searches: Arc<Kept<nearside_ndp::Search>>,
+    pub(crate) programs: Arc<Kept<operation::Compiled>>,
     caches: Mutex<Caches>,
     overlay_bytes: AtomicU64,
 }
@@ -129,6 +153,7 @@ impl Retriever {
             config,
             trace: None,
             searches: Arc::default(),
+            programs: Arc::default(),
             caches: Mutex::new(Caches {
                 blocks: Cache::new(config.block_bytes),
                 dentries: Cache::new(config.names),

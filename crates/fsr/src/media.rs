@@ -56,6 +56,12 @@ pub trait Media {
     async fn offload<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         work()
     }
+
+    /// Does work that may take seconds (compiling a program), where other [offloaded](Media::offload) work
+    /// does not wait for it either. `None`: too much of it waits.
+    async fn offload_long<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        Some(work())
+    }
 }
 
 /// Reads in flight at the same time, which come back in any order.

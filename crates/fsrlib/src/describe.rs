@@ -27,6 +27,7 @@ pub fn describe(failure: &Failure) -> Cow<'_, str> {
         Failure::LineTooLong(at) => format!("Line longer than 64 MiB: {at}").into(),
         Failure::NotATable(why) => why.into(),
         Failure::Cancelled => "Cancelled".into(),
+        Failure::ProgramFailed(why) => format!("The program failed: {why}").into(),
         Failure::CorruptFile(what) => format!("Corrupt file: {what}").into(),
         Failure::DeniedAs(why) | Failure::NeedsRecovery(why) => format!("Permission denied: {why}").into(),
     }
@@ -59,6 +60,7 @@ pub fn errno_name(failure: &Failure) -> &'static str {
         Failure::LineTooLong(_) => "EMSGSIZE",
         Failure::NotATable(_) => "EBADMSG",
         Failure::Cancelled => "ECANCELED",
+        Failure::ProgramFailed(_) => "ENOEXEC",
         Failure::CorruptFile(_) => "EBADMSG",
     }
 }
@@ -82,6 +84,7 @@ pub fn errno(failure: &Failure) -> i32 {
         Failure::LineTooLong(_) => 90,
         Failure::NotATable(_) => 74,
         Failure::Cancelled => 125,
+        Failure::ProgramFailed(_) => 8,
         Failure::CorruptFile(_) => 74,
     }
 }

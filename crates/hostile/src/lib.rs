@@ -23,6 +23,7 @@ pub mod logical;
 pub mod mend;
 pub mod near_data;
 pub mod nvme;
+pub mod parquet;
 pub mod partition;
 pub mod patched;
 pub mod pointers;
@@ -79,6 +80,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "posix_acl", run: acl::run, seeds: acl::seeds },
     Target { name: "prp_sgl", run: pointers::run, seeds: pointers::seeds },
     Target { name: "qcow2_image", run: disk::run, seeds: disk::seeds },
+    Target { name: "select_parquet", run: parquet::run, seeds: parquet::seeds },
     Target { name: "select_rows", run: select::run, seeds: select::seeds },
     Target { name: "socket_peer", run: sockets::peer, seeds: sockets::peer_seeds },
     Target { name: "tcp_auth", run: authentication::run, seeds: authentication::seeds },

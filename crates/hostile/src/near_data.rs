@@ -92,6 +92,13 @@ fn table(byte: u8) -> Table {
     Table { raw, scale: f32::from(byte) - 7.0 }
 }
 
+/// A program, which a drive without an engine refuses.
+fn program(flags: u8, fuel: u64, [code, parameters]: [Vec<u8>; 2]) -> Operation {
+    let code = if flags & 4 == 0 { Code::Given(code) } else { Code::Stored(code) };
+    let language = if flags & 8 == 0 { Language::WebAssembly } else { Language::Yara };
+    Operation::Program(Box::new(ProgramOptions { language, code, parameters, fuel }))
+}
+
 /// An operation on a table, by lists of bytes.
 fn on_table(gathers: bool, how: u8, flags: u8, [rows, bags]: [Vec<u8>; 2]) -> Operation {
     if gathers {
@@ -116,8 +123,9 @@ fn on_table(gathers: bool, how: u8, flags: u8, [rows, bags]: [Vec<u8>; 2]) -> Op
 fn select(how: u8, [flags, limit]: [u8; 2], [condition, groups, aggregates]: [Vec<u8>; 3]) -> Operation {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Operation::Select(Box::new(SelectOptions {
-        format: match how % 3 {
+        format: match how % 4 {
             0 => RowFormat::JsonLines,
+            2 => RowFormat::Parquet,
             1 => RowFormat::default(),
             _ => RowFormat::Csv { delimiter: b' ', quote: None, header: flags & 4 != 0 },
         },
@@ -206,6 +214,7 @@ fn compose(bytes: &[u8]) -> Option<Request> {
             9 => Operation::Names,
             12 => Operation::Attributes,
             13 => select(operation / operations, [flags, depth], [next(), next(), next()]),
+            14 => program(flags, number(uid), [next(), next()]),
             n => on_table(n == 10, operation / operations, flags, [next(), next()]),
         },
         follow: flags & 2 == 0,
@@ -298,6 +307,12 @@ pub fn operations() -> Vec<Operation> {
             query: vec![1.0],
         }),
         Operation::Attributes,
+        Operation::Program(Box::new(ProgramOptions {
+            language: Language::Yara,
+            code: Code::Stored(b"/f".to_vec()),
+            parameters: b"told".to_vec(),
+            fuel: 1000,
+        })),
         Operation::Select(Box::new(SelectOptions {
             filter: SelectOptions::condition("column_1 like '%l%' and not column_1 ~ '^q+$'")
                 .unwrap_or_default(),

@@ -33,9 +33,13 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("device", &["spec", "dma", "clock", "store", "near-data"]),
     ("firmware", &["spec", "dma", "clock", "store", "near-data", "fsr", "device"]),
     ("auth", &["spec"]),
-    ("driver", &["spec", "auth", "dma", "clock", "vfio-user"]),
+    ("channel", &["auth"]),
+    ("tls", &["auth", "channel"]),
+    ("wasm", &["near-data", "ndp"]),
+    ("yara", &["near-data", "ndp"]),
+    ("driver", &["spec", "auth", "channel", "dma", "clock", "vfio-user"]),
     ("pager", &["dma", "clock", "driver"]),
-    ("front-tcp", &["spec", "auth", "dma", "clock", "store", "device"]),
+    ("front-tcp", &["spec", "auth", "channel", "dma", "clock", "store", "device"]),
     ("front-fuse", &["spec", "dma", "clock", "near-data", "driver"]),
     ("front-vfio", &["spec", "dma", "clock", "store", "device", "vfio-user"]),
     // FSRLib's two other ways (the host locates; the host does it all) are the drive's own
@@ -46,7 +50,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "dma", "clock", "media", "store", "ftl", "fsview", "device", "firmware", "driver", "fsrlib",
     ]),
     ("fsrlib-c", &["clock", "driver", "fsrlib", "embedded"]),
-    ("python", &["clock", "ndp", "fsrlib", "embedded"]),
+    ("python", &["clock", "ndp", "wasm", "yara", "fsrlib", "embedded"]),
     ("loadgen", &["spec", "dma", "clock", "random", "driver"]),
     ("sim", &[
         "dma", "clock", "random", "media", "store", "device", "firmware", "driver", "fsrlib", "embedded",
@@ -80,7 +84,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "loadgen", "instrument",
     ]),
     ("cli", &[
-        "spec", "auth", "dma", "clock", "random", "store", "ndp", "device", "firmware", "driver", "front-tcp",
+        "spec", "auth", "channel", "tls", "wasm", "yara", "dma", "clock", "random", "store", "ndp", "device", "firmware", "driver", "front-tcp",
         "front-fuse", "front-vfio", "fsrlib", "embedded", "loadgen", "instrument", "studies", "demo", "apps",
     ]),
     ("fuzz", &["hostile"]),

@@ -53,6 +53,7 @@ mod inner;
 pub mod npy;
 mod null_data;
 mod pattern;
+pub mod program;
 mod search;
 pub mod select;
 pub mod table;

@@ -20,10 +20,10 @@ mod paths;
 pub mod wire;
 
 pub use operations::{
-    Aggregate, Answer, ColumnType, Comparison, Digest, Element, Function, GatherOptions, KINDS, Kind,
-    Literal, MAX_AGGREGATES, MAX_COLUMN_NAME, MAX_COLUMNS, MAX_FIELDS, MAX_NEAREST, MAX_REGEXES,
-    MAX_ROW_GROUPS, MAX_TERM_TEXT, MAX_TERMS, Measure, NearestOptions, Operation, ParseError, Pooling,
-    RowFormat, SearchOptions, SelectOptions, Table, Term,
+    Aggregate, Answer, Code, ColumnType, Comparison, Digest, Element, Function, GatherOptions, KINDS, Kind,
+    Language, Literal, MAX_AGGREGATES, MAX_COLUMN_NAME, MAX_COLUMNS, MAX_FIELDS, MAX_NEAREST, MAX_PARAMETERS,
+    MAX_REGEXES, MAX_ROW_GROUPS, MAX_TERM_TEXT, MAX_TERMS, Measure, NearestOptions, Operation, ParseError,
+    Pooling, ProgramOptions, RowFormat, SearchOptions, SelectOptions, Table, Term,
 };
 pub use paths::Paths;
 
@@ -218,6 +218,8 @@ pub enum Failure {
     /// What a file holds is not what its form says: compressed data that are not whole; of which form, and
     /// why.
     CorruptFile(String),
+    /// The program that was to be run over a file did not come to its end; why.
+    ProgramFailed(String),
 }
 
 /// What a request cost in the drive.
@@ -368,6 +370,13 @@ pub enum Record<'a> {
         /// A stream of Arrow's, whole: a schema and one record batch.
         stream: Cow<'a, [u8]>,
     },
+    /// What a program emitted, or a part of it.
+    Emitted {
+        /// The bytes.
+        bytes: Cow<'a, [u8]>,
+        /// There was no room for all of it: it goes on in the next `Emitted` of the file.
+        continues: bool,
+    },
 }
 
 /// Metadata, as `stat` shows it.
@@ -503,6 +512,7 @@ impl Record<'_> {
                 Record::Attribute { name: owned(name), len, offset, value: owned(value) }
             }
             Record::Batch { rows, bad, stream } => Record::Batch { rows, bad, stream: owned(stream) },
+            Record::Emitted { bytes, continues } => Record::Emitted { bytes: owned(bytes), continues },
         }
     }
 }

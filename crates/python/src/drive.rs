@@ -8,7 +8,8 @@ use std::sync::Arc;
 use nearside_embedded::partition::uuid;
 use nearside_fsrlib::driver::{Policy, tcp};
 use nearside_fsrlib::{
-    Ask, Credentials, Digest, Error, Operation, Record, SearchOptions, Target, VolumeRecord, own_credentials,
+    Ask, Code, Credentials, Digest, Error, Language, Operation, ProgramOptions, Record, SearchOptions,
+    Target, VolumeRecord, own_credentials,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -16,7 +17,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::answer::Answer;
 use crate::failure;
-use crate::files::{Entries, Matches, Values};
+use crate::files::{Emissions, Entries, Matches, Values};
 use crate::lanes::Lanes;
 use crate::open::{Found, How};
 use crate::rows::{GatherArgs, NearestArgs, SelectArgs, Streams};
@@ -104,6 +105,29 @@ impl TreeArgs {
         let max_depth = max_depth.unwrap_or(u32::MAX);
         let target = Target::Tree { root: root.clone(), include, exclude, max_depth };
         Answer::new(&drive.lanes, &root, Ask { target, operation, follow }, onerror)
+    }
+}
+
+/// What `Drive.run` is called with.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct RunArgs {
+    /// The program, or its path.
+    program: Vec<u8>,
+    /// It is in the volume.
+    stored: bool,
+    /// It is rules of YARA.
+    rules: bool,
+    parameters: Vec<u8>,
+    fuel: u64,
+}
+
+impl RunArgs {
+    fn operation(self) -> Operation {
+        let RunArgs { program, stored, rules, parameters, fuel } = self;
+        let language = if rules { Language::Yara } else { Language::WebAssembly };
+        let code = if stored { Code::Stored(program) } else { Code::Given(program) };
+        Operation::Program(Box::new(ProgramOptions { language, code, parameters, fuel }))
     }
 }
 
@@ -201,6 +225,15 @@ impl Drive {
 
     fn search(&self, tree: TreeArgs, args: SearchArgs) -> PyResult<Matches> {
         Ok(Matches::of(tree.answer(self, args.operation()?, true)))
+    }
+
+    /// What a program emits of a file, or of every file of a tree.
+    fn run(&self, tree: TreeArgs, args: RunArgs, recursive: bool) -> Emissions {
+        let operation = args.operation();
+        Emissions::of(match recursive {
+            true => tree.answer(self, operation, true),
+            false => self.about(&tree.root, operation, true),
+        })
     }
 
     /// A directory's entries.

@@ -35,6 +35,7 @@ fn class(failure: &Failure) -> &'static str {
         | Failure::ChangedDuringScan
         | Failure::MediumError(_)
         | Failure::LineTooLong(_)
+        | Failure::ProgramFailed(_)
         | Failure::Cancelled => "Error",
     }
 }

@@ -314,3 +314,42 @@ impl Values {
         Ok(None)
     }
 }
+
+/// What a program emits: of each record the path of the file that it is about, and the record.
+#[pyclass(module = "nearside")]
+pub(crate) struct Emissions {
+    answer: Answer,
+    path: Vec<u8>,
+    /// What has come of a record that is not whole.
+    begun: Vec<u8>,
+}
+
+impl Emissions {
+    pub fn of(answer: Answer) -> Emissions {
+        Emissions { path: answer.path.clone(), answer, begun: Vec::new() }
+    }
+}
+
+#[pymethods]
+impl Emissions {
+    fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        while let Some(record) = self.answer.next(py)? {
+            match record {
+                Record::File { path, .. } => self.path = path.into_owned(),
+                Record::Emitted { bytes, continues } => {
+                    self.begun.extend_from_slice(&bytes);
+                    if !continues {
+                        let record = PyBytes::new(py, &std::mem::take(&mut self.begun));
+                        return Ok(Some((text(py, &self.path), record).into_pyobject(py)?));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+}

@@ -23,7 +23,17 @@ mod _native {
     #[pymodule_export]
     use crate::drive::Drive;
     #[pymodule_export]
-    use crate::files::{Entries, Entry, Match, Matches, Values};
+    use crate::files::{Emissions, Entries, Entry, Match, Matches, Values};
     #[pymodule_export]
     use crate::rows::Streams;
+
+    /// A drive of this process runs programs.
+    #[pymodule_init]
+    fn init(_module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        #[cfg(feature = "wasm")]
+        nearside_wasm::install();
+        #[cfg(feature = "yara")]
+        nearside_yara::install();
+        Ok(())
+    }
 }

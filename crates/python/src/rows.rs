@@ -37,7 +37,7 @@ pub(crate) struct SelectArgs {
     limit: Option<u64>,
     group_by: Option<Words>,
     aggregate: Option<Words>,
-    /// "csv", "tsv" or "jsonl".
+    /// "csv", "tsv", "jsonl" or "parquet".
     format: String,
     schema: Option<String>,
     header: bool,
@@ -51,10 +51,12 @@ impl SelectArgs {
     fn format(&self) -> PyResult<RowFormat> {
         let delimiter = match self.format.as_str() {
             "jsonl" => return Ok(RowFormat::JsonLines),
+            "parquet" => return Ok(RowFormat::Parquet),
             "csv" => b',',
             "tsv" => b'\t',
             other => {
-                return Err(PyValueError::new_err(format!("format {other:?} is none of csv, tsv, jsonl")));
+                let what = format!("format {other:?} is none of csv, tsv, jsonl, parquet");
+                return Err(PyValueError::new_err(what));
             }
         };
         let delimiter = self.delimiter.unwrap_or(delimiter);

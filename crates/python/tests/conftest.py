@@ -6,11 +6,19 @@ import shutil
 import stat
 import subprocess
 
+import duckdb
 import numpy
 import pytest
 
 import nearside
 
+# A program that emits what it is told, and then the file, sixteen bytes at a time.
+ECHO = bytes.fromhex(
+    "0061736d01000000010f0360027f7f017f60027f7f00600000023703086e65617273696465046e6578740000086e6561"
+    "727369646504656d69740001086e656172736964650a706172616d65746572730000030201020503010001071002066d"
+    "656d6f727902000372756e00030a2c012a01017f4100410041e300100210010240034041004110100021002000450d01"
+    "4100200010010c000b0b0b"
+)
 WORDS = "alpha beta gamma delta epsilon zeta eta theta".split()
 
 
@@ -26,6 +34,7 @@ def fill(tree):
     for folder in ("var/log/old", "var/data", "etc", "many", "shut"):
         (tree / folder).mkdir(parents=True)
     (tree / "etc/hostname").write_bytes(b"nearside\n")
+    (tree / "etc/echo.wasm").write_bytes(ECHO)
     (tree / "var/log/app.log").write_bytes(b"INFO all is well\nERROR no room\nINFO all is well\n")
     (tree / "var/log/old/app.log.1").write_bytes(b"ERROR of old\n")
     os.symlink("app.log", tree / "var/log/now")
@@ -35,6 +44,7 @@ def fill(tree):
         for n in range(20_000):
             amount = "" if rng.random() < 0.1 else rng.randrange(-1000, 1000)
             file.write(f"{n},{rng.choice(WORDS)},{amount},{rng.randrange(1000) / 8}\n")
+    duckdb.sql(f"copy (from read_csv('{tree}/var/data/big.csv')) to '{tree}/var/data/big.parquet' (format parquet)")
     numpy.save(tree / "var/data/table.npy", numpy.arange(6, dtype="<f4").reshape(3, 2))
     table = numpy.random.default_rng(7).standard_normal((20_000, 8)).astype("<f4")
     numpy.save(tree / "var/data/large.npy", table)

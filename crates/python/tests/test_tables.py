@@ -1,7 +1,9 @@
 """Tables against pyarrow, DuckDB, pandas and NumPy, and files by fsspec."""
 
+import gzip
 import io
 import os
+import re
 
 import duckdb
 import fsspec
@@ -15,7 +17,7 @@ import pytest
 import nearside
 from nearside.fsspec import NearsideFileSystem
 
-from conftest import mke2fs
+from conftest import ECHO, mke2fs
 
 
 def rows(table):
@@ -40,10 +42,11 @@ def rows(table):
         (dict(where="id < 0"), "select * from t where id < 0"),
     ],
 )
-def test_select_is_duckdbs(drive, tree, options, query):
-    answer = drive.select("/var/data/big.csv", **options).to_arrow()
-    source = os.fspath(tree / "var/data/big.csv")
-    table = duckdb.sql(query.replace("from t", f"from read_csv('{source}')")).to_arrow_table()
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_select_is_duckdbs(drive, tree, form, options, query):
+    answer = drive.select(f"/var/data/big.{form}", **options).to_arrow()
+    source = os.fspath(tree / f"var/data/big.{form}")
+    table = duckdb.sql(query.replace("from t", f"from read_{form}('{source}')")).to_arrow_table()
     assert rows(answer) == rows(table) and answer.num_columns == table.num_columns
 
 
@@ -125,6 +128,47 @@ def test_gather_is_numpys(drive, tree):
     near = drive.nearest("/var/data/large.npy", query, 5, measure="l2")
     distance = ((table - query) ** 2).sum(1)
     assert [row for row, _ in near] == list(numpy.argsort(distance)[:5])
+
+
+def test_a_program_is_run_in_the_drive(drive, other, tree):
+    for program in (ECHO, "/etc/echo.wasm"):
+        records = list(drive.run(program, "/bytes", parameters=b"told"))
+        assert {path for path, _ in records} == {"/bytes"} and records[0][1] == b"told"
+        assert b"".join(record for _, record in records[1:]) == (tree / "bytes").read_bytes()
+    # Of a tree each file, and of those that cannot be read why.
+    of_each: dict[str, bytes] = {}
+    for path, record in drive.run(ECHO, "/many", recursive=True, include=["*.txt"]):
+        of_each[path] = of_each.get(path, b"") + record
+    assert of_each == {f"/many/{n:03}.txt": (tree / f"many/{n:03}.txt").read_bytes() for n in range(300)}
+    errors: list[OSError] = []
+    seen = {path for path, _ in other.run(ECHO, "/", recursive=True, include=["secret", "hostname"], onerror=errors.append)}
+    assert seen == {"/etc/hostname"}
+    assert {error.filename for error in errors} == {"/secret", "/shut", "/lost+found"}
+    with pytest.raises(nearside.RequestError, match="not a WebAssembly module"):
+        list(drive.run(b"no program", "/etc/hostname"))
+    with pytest.raises(nearside.Error, match="used up its fuel"):
+        list(drive.run(ECHO, "/bytes", fuel=1000))
+
+
+def test_rules_are_matched_in_the_drive(drive, other, tree):
+    rules = """
+    rule numbered : tag { meta: a = "b" n = 1 strings: $d = /[0-9]{3}/ condition: $d and filesize < 1MB }
+    rule never { condition: filesize > 900MB }
+    """
+    want = re.search(rb"[0-9]{3}", (tree / "many/107.txt").read_bytes())
+    found, = drive.yara(rules, "/many/107.txt", strings=True)
+    assert found[:5] == ("/many/107.txt", "numbered", "default", ("tag",), (("a", "b"), ("n", 1)))
+    assert found.strings[0] == nearside.Place("$d", want.start(), 3, want[0])
+    matching = {f"/many/{n}.txt" for n in range(100, 300) if n % 5}
+    packed = gzip.compress(rules.encode())
+    assert {rule.path for rule in drive.yara(packed, "/many", recursive=True, include=["*.txt"])} == matching
+    assert {rule.strings for rule in drive.yara(rules, "/many", recursive=True)} == {()}
+    errors: list[OSError] = []
+    always = "rule always { condition: true }"
+    seen = {rule.path for rule in other.yara(always, "/", recursive=True, include=["secret", "hostname"], onerror=errors.append)}
+    assert seen == {"/etc/hostname"} and "/secret" in {error.filename for error in errors}
+    with pytest.raises(nearside.RequestError, match="line 1:"):
+        list(drive.yara("rule a { condition: foo }", "/etc/hostname"))
 
 
 def test_pandas_reads_within_a_volume(image, tree, monkeypatch):

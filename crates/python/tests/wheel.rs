@@ -11,7 +11,7 @@ use nearside_conformance::needs;
 use nearside_conformance::volume::must;
 use serde_json::json;
 
-const NEEDED: &str = "import duckdb, fsspec, maturin, numpy, pandas, pyarrow, pytest";
+const NEEDED: &str = "import duckdb, fsspec, maturin, numpy, pandas, pyarrow, pytest, ray";
 
 /// Python with all that the tests take: `scripts/setup.sh test` makes it.
 fn python(test: &str) -> Option<PathBuf> {
@@ -56,7 +56,7 @@ fn cargo(folder: &Path) -> PathBuf {
         "profile": {
             "opt_level": "1", "debuginfo": 1, "debug_assertions": true, "overflow_checks": true, "test": false,
         },
-        "features": [], "filenames": [library()], "executable": null, "fresh": true,
+        "features": ["default", "wasm", "yara"], "filenames": [library()], "executable": null, "fresh": true,
     });
     let ended = json!({ "reason": "build-finished", "success": true });
     let about = cargo_says(&["-vV"]);
@@ -114,6 +114,12 @@ fn python_asks_a_drive() {
     pytest.args(["-m", "pytest", "-q", "--basetemp"]).arg(folder.path().join("pytest"));
     let some = std::env::var("NEARSIDE_PYTEST").unwrap_or_default();
     pytest.args(some.split_whitespace()).arg("tests");
+    // The command, for tests with drives that are served.
+    let command = std::env::current_exe().unwrap().parent().unwrap().with_file_name("nearside");
+    match command.is_file() {
+        true => drop(pytest.env("NEARSIDE_COMMAND", command)),
+        false => needs::left_out(test, "served drives: the command is not built (cargo build)"),
+    }
     let ran = must(pytest.current_dir(env!("CARGO_MANIFEST_DIR")).env("PYTHONDONTWRITEBYTECODE", "1"));
     println!("{}", String::from_utf8_lossy(&ran.stdout));
 }

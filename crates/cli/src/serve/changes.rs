@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::{AnaName, Bandwidth, HostPlan, Level, NamespacePlan, Plan, SubsystemPlan, resolve};
-use super::ports::same;
+use super::plan::{AnaName, Bandwidth, HostPlan, Level, NamespacePlan, Plan, SubsystemPlan};
+use super::ports::{PortPlan, same};
 use nearside_spec::fabrics::{DISCOVERY_PORT, PORT};
 
 /// A change, as it is asked for at the control socket. Without a subsystem the only one is meant.
@@ -111,7 +111,7 @@ impl Change {
                 if !plan.listens(&listen) {
                     return Err(format!("no host is awaited at {listen}"));
                 }
-                plan.the_mut(subsystem.as_deref())?.set_access(&listen, state, groups);
+                plan.the_mut(subsystem.as_deref())?.set_ana(&listen, state, groups);
                 Ok(())
             }
             Change::LogLevel { level } => {
@@ -154,14 +154,14 @@ fn add_host(subsystem: &mut SubsystemPlan, host: HostPlan, restrict: bool) -> Re
     if may && !said {
         return Err(format!("{} may connect already", host.nqn));
     }
-    if all_may && (!said || host.key_file.is_some()) && !restrict {
+    if all_may && (!said || host.is_keyed()) && !restrict {
         return Err(format!(
             "every host may connect to {}: --restrict lets in only those that are named from now on",
             subsystem.nqn
         ));
     }
     // Those who have keys may come without a list; where there is one, it says who may.
-    if !may && (host.key_file.is_none() || subsystem.allow_hosts.is_some()) && (restrict || !all_may) {
+    if !may && (!host.is_keyed() || subsystem.allow_hosts.is_some()) && (restrict || !all_may) {
         let keyed = subsystem.hosts().unwrap_or_default();
         let list = subsystem.allow_hosts.get_or_insert(keyed);
         list.push(host.nqn.clone());
@@ -218,12 +218,8 @@ fn add_listener(plan: &mut Plan, address: String, discovery: bool) -> Result<(),
 }
 
 fn remove_listener(plan: &mut Plan, address: &str) -> Result<(), String> {
-    let is = |word: &String, port: u16| {
-        *word == address
-            || resolve(word, port).is_ok_and(|at| resolve(address, port).is_ok_and(|of| of == at))
-    };
-    let listen = plan.listen.iter().position(|word| is(word, PORT));
-    let discovery = || plan.discovery.iter().position(|word| is(word, DISCOVERY_PORT));
+    let listen = plan.listen.iter().position(|word| same(word, address, PORT));
+    let discovery = || plan.discovery.iter().position(|word| same(word, address, DISCOVERY_PORT));
     let place = match listen {
         Some(at) => {
             plan.listen.remove(at);
@@ -238,8 +234,9 @@ fn remove_listener(plan: &mut Plan, address: &str) -> Result<(), String> {
     if place < plan.advertise.len() {
         plan.advertise.remove(place);
     }
-    for subsystem in &mut plan.subsystem {
-        subsystem.port.retain(|port| !same(&port.listen, address));
+    if listen.is_some() {
+        let goes = |port: &PortPlan| same(&port.listen, address, PORT);
+        plan.subsystem.iter_mut().for_each(|subsystem| subsystem.port.retain(|port| !goes(port)));
     }
     Ok(())
 }

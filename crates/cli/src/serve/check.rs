@@ -15,7 +15,7 @@ use nearside_spec::fabrics::nqn;
 use nearside_store::{Backing, FileOptions};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use super::plan::{FunctionPlan, NamespacePlan, Plan, SubsystemPlan, resolve};
+use super::plan::{FunctionPlan, NamespacePlan, Plan, SubsystemPlan, Tls, resolve};
 use super::ports;
 use super::reservations;
 use super::secrets;
@@ -82,13 +82,17 @@ pub fn of_plan(plan: &Plan) -> Vec<String> {
         ));
     }
     listened.into_iter().chain(metrics).chain(http).for_each(|address| faults.note(address));
+    let keyed =
+        plan.subsystem.iter().flat_map(|subsystem| &subsystem.host).any(|host| host.tls_key_file.is_some());
+    let has_tls = crate::tls::here().is_ok() || (plan.tls == Tls::Allowed && !keyed);
+    faults.unless(has_tls, || crate::tls::NONE.into());
     faults.once("subsystem", plan.subsystem.iter().map(|subsystem| &subsystem.nqn));
     faults.once("socket", plan.sockets().map(|path| path.display().to_string()));
     plan.subsystem.iter().for_each(|subsystem| of_subsystem(subsystem, &mut faults));
     faults.0.extend(ports::faults(plan));
     for (address, nqn) in plan.open_to_all().filter(|_| !plan.open) {
         faults.0.push(format!(
-            "{address} is beyond this machine, and whoever reaches it may have {nqn}: allow-hosts or hosts with a key-file \
+            "{address} is beyond this machine, and whoever reaches it may have {nqn}: allow-hosts or hosts with keys \
              say who, --open or open = true that it is meant so"
         ));
     }
@@ -160,7 +164,7 @@ pub fn of_machine(plan: &Plan) -> Vec<String> {
     // Files by device and inode: who writes one has it alone.
     let (mut files, mut written) = (Vec::new(), BTreeSet::new());
     for subsystem in &plan.subsystem {
-        faults.note(secrets::credentials(subsystem));
+        faults.note(secrets::of_hosts(subsystem));
         for namespace in &subsystem.namespace {
             let named = |why: String| format!("namespace {} of {}: {why}", namespace.nsid, subsystem.nqn);
             match store(namespace) {

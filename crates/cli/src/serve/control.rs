@@ -231,10 +231,10 @@ pub fn status(seen: &Seen) -> Value {
         });
         let namespaces = namespaces.collect::<Vec<_>>();
         let ports = listening.iter().map(|(number, address)| {
-            let access = offer.subsystem.access_by(u16::try_from(*number).unwrap_or(u16::MAX));
-            let groups = access.groups.iter().map(|(group, state)| (group.to_string(), state.name().into()));
+            let states = offer.subsystem.ana_by(u16::try_from(*number).unwrap_or(u16::MAX));
+            let groups = states.groups.iter().map(|(group, state)| (group.to_string(), state.name().into()));
             let groups: Map<String, Value> = groups.collect();
-            json!({ "listen": address.to_string(), "ana_state": access.all.name(), "ana_groups": groups })
+            json!({ "listen": address.to_string(), "ana_state": states.all.name(), "ana_groups": groups })
         });
         json!({ "nqn": offer.nqn, "serial": offer.serial, "hosts": offer.hosts, "namespaces": namespaces,
             "ports": ports.collect::<Vec<_>>() })
@@ -246,7 +246,7 @@ pub fn status(seen: &Seen) -> Value {
             "under_way": under_way,
             "cntlid": host.cntlid, "subsystem": host.nqn, "host_nqn": host.host_nqn, "host_id": hex(&host.host_id),
             "address": host.peer.to_string(), "came_to": listening.get(&host.port.into()).map(ToString::to_string),
-            "authenticated": host.authenticated, "io_queues": host.queues, "enabled": host.enabled,
+            "authenticated": host.authenticated, "encrypted": host.encrypted, "io_queues": host.queues, "enabled": host.enabled,
         })
     });
     json!({
@@ -256,6 +256,7 @@ pub fn status(seen: &Seen) -> Value {
         "connections": count(&c.open), "connections_accepted": count(&c.connections),
         "connections_refused": count(&c.refused), "connections_turned_away": count(&c.turned_away),
         "queues_authenticated": count(&c.authenticated), "authentications_failed": count(&c.not_authenticated),
+        "connections_encrypted": count(&c.encrypted), "connections_not_encrypted": count(&c.not_encrypted),
         "connections_over_quota": count(&c.over_quota), "connections_slow": count(&c.slow),
         "connections_not_accepted": count(&c.not_accepted), "controllers_made": count(&c.controllers),
         "controllers_silent": count(&c.silent), "commands": count(&c.commands),

@@ -226,6 +226,8 @@ fn the_schema_and_the_reader_take_and_refuse_the_same() {
         ("\"ffdhe3072\"", "\"ffdhe1024\""),
         ("[\"ffdhe2048\", \"ffdhe3072\"]", "[]"),
         ("open = false", "open = 0"),
+        ("programs = false", "programs = 'yes'"),
+        ("rules = false", "rules = 'yes'"),
         ("iops = 20000", "iops = 0"),
         ("iops = 20000", "iops = 1000000001"),
         ("bandwidth = \"500MiB\"", "bandwidth = \"0\""),

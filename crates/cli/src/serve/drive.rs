@@ -22,7 +22,7 @@ use nearside_store::{Data, FileOptions, Operation, Submitted, Token};
 
 use super::limits;
 use super::names;
-use super::plan::{Doorbells, FunctionPlan, NamespacePlan, Plan, SubsystemPlan, resolve};
+use super::plan::{Doorbells, FunctionPlan, NamespacePlan, Plan, SubsystemPlan, Tls, resolve};
 use super::reservations;
 use super::secrets;
 use crate::in_use;
@@ -145,9 +145,11 @@ fn offer_of(
     subsystem: Arc<Subsystem<AnyStore, Fsr>>,
 ) -> Result<AnyOffer, String> {
     let identities = plan.host.iter().filter_map(|host| Some((host.nqn.clone(), host.identity?.0)));
+    let secrets = secrets::of_hosts(plan)?;
     Ok(Offer {
         hosts: plan.hosts(),
-        credentials: secrets::credentials(plan)?,
+        credentials: secrets.credentials,
+        tls_keys: secrets.tls_keys,
         identities: identities.collect(),
         identity: plan.identity.0,
         ..Offer::new(&plan.nqn, serial, subsystem)
@@ -262,7 +264,7 @@ fn let_go(subsystem: &Subsystem<AnyStore, Fsr>, nqn: &str, nsid: u32) -> Option<
 impl ServedDrive {
     /// Opens the stores, listens, serves.
     pub fn start(plan: &Plan) -> Result<ServedDrive, String> {
-        let options = Options { threads: plan.threads, ..Options::default() };
+        let options = Options { threads: plan.threads, tls: crate::tls::here().ok(), ..Options::default() };
         let connections = options.connections;
         let target = AnyTarget::new(options).map_err(|e| e.to_string())?;
         let threads = plan.near_data_threads.unwrap_or_else(|| Workers::usual(1));
@@ -326,7 +328,8 @@ impl ServedDrive {
             let quotas = plan.named(&offer.nqn).into_iter().flat_map(SubsystemPlan::quotas);
             offer.subsystem.limit(quotas);
         }
-        self.set_access(plan);
+        self.target().require_tls(plan.tls == Tls::Required);
+        self.set_ana(plan);
         self.advertise(plan);
         let told = self.functions.iter().map(|(function, _)| function.clone()).collect();
         *self.seen.functions.lock().unwrap_or_else(|e| e.into_inner()) = told;
@@ -336,7 +339,8 @@ impl ServedDrive {
     /// Does all that may fail of what a plan asks for and is not there.
     fn prepare(&self, plan: &Plan) -> Result<Prepared, String> {
         let is = |offer: &AnyOffer| {
-            (offer.hosts.clone(), offer.credentials.clone(), offer.identities.clone(), offer.identity)
+            let keys = (offer.credentials.clone(), offer.tls_keys.clone());
+            (offer.hosts.clone(), keys, offer.identities.clone(), offer.identity)
         };
         plan.advertised()?;
         let mut prepared = Prepared::default();
@@ -381,15 +385,14 @@ impl ServedDrive {
     }
 
     /// By each address namespaces are found in the states that a plan says.
-    fn set_access(&self, plan: &Plan) {
+    fn set_ana(&self, plan: &Plan) {
         let offers = self.target().offers();
         for ((address, usual), number) in plan.listened().zip(self.numbers(plan)) {
             let Some(number) = number.and_then(|number| u16::try_from(number).ok()) else { continue };
             for offer in &offers {
                 // A word for discovery means another address.
                 let of = plan.named(&offer.nqn).filter(|_| usual == PORT);
-                let access = of.map(|plan| plan.access(address));
-                offer.subsystem.set_access(number, access.unwrap_or_default());
+                offer.subsystem.set_ana(number, of.map(|plan| plan.ana(address)).unwrap_or_default());
             }
         }
     }
@@ -452,7 +455,12 @@ impl ServedDrive {
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for offer in self.target().offers() {
-            let proof = if offer.credentials.is_empty() { "" } else { " --hostnqn HOST --dhchap-secret KEY" };
+            let proof = match (offer.credentials.is_empty(), offer.tls_keys.is_empty()) {
+                (true, true) => "",
+                (false, true) => " --hostnqn HOST --dhchap-secret KEY",
+                (true, false) => " --hostnqn HOST --tls",
+                (false, false) => " --hostnqn HOST [--tls] [--dhchap-secret KEY]",
+            };
             for (number, address) in self.server.listening() {
                 let address = self.target().advertised(number).unwrap_or(address);
                 lines.push(format!(

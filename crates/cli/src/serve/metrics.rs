@@ -46,6 +46,12 @@ pub fn text(seen: &Seen) -> Result<String, fmt::Error> {
         ("connections_slow", "Connections ended because the peer was too slow", &c.slow),
         ("queues_authenticated", "Queues whose hosts have proved who they are", &c.authenticated),
         ("authentications_failed", "Tries to prove it that failed or were given up", &c.not_authenticated),
+        ("connections_encrypted", "Connections over TLS", &c.encrypted),
+        (
+            "connections_not_encrypted",
+            "TLS handshakes that failed, and connections without TLS where it is required",
+            &c.not_encrypted,
+        ),
         ("connections_not_accepted", "Failures to accept, mostly for lack of descriptors", &c.not_accepted),
         ("controllers_made", "Controllers made for hosts", &c.controllers),
         ("controllers_silent", "Controllers ended because their hosts fell silent", &c.silent),

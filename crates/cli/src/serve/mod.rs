@@ -59,7 +59,7 @@ taken is finished and made durable first. SIGHUP has it read the file again: who
 NEARSIDE_LOG=info says on standard error who comes and goes.";
 
 /// What a file says of each subsystem or namespace: flags that nobody would look at.
-const NOT_BESIDE_A_FILE: [&str; 18] = [
+const NOT_BESIDE_A_FILE: [&str; 20] = [
     "store",
     "vfio_user",
     "vfio_user_doorbells",
@@ -67,6 +67,8 @@ const NOT_BESIDE_A_FILE: [&str; 18] = [
     "subsystem",
     "allow_host",
     "open",
+    "programs",
+    "rules",
     "discovery",
     "read_only",
     "shared_image",
@@ -117,6 +119,13 @@ pub struct ServeArgs {
     /// Let whoever reaches an address beyond this machine connect, where no hosts are named
     #[arg(long)]
     open: bool,
+    /// Run programs that hosts bring (nearside run), bounded in time and memory; without it they are refused
+    #[arg(long)]
+    programs: bool,
+    /// Match rules of YARA that hosts bring (nearside yara): for hosts that you trust, since rules may take
+    /// much time and memory; without it they are refused
+    #[arg(long)]
+    rules: bool,
     /// Another address for discovery; port 8009 unless given. Every address answers it
     #[arg(long, value_name = "ADDR")]
     discovery: Vec<String>,
@@ -265,6 +274,12 @@ pub fn run(args: ServeArgs) -> Outcome {
         return print_config(&args);
     }
     let plan = plan::Plan::of(&args).map_err(Failure::Message)?;
+    if plan.programs && !crate::run::install() {
+        return Err(Failure::Message("programs: this build runs none (its feature \"wasm\")".into()));
+    }
+    if plan.rules && !crate::yara::install() {
+        return Err(Failure::Message("rules: this build matches none (its feature \"yara\")".into()));
+    }
     let logs = Logs::begin(plan.log.map(|level| level.0))?;
     let manager = Manager::find();
     let mut drive = drive::ServedDrive::start(&plan).map_err(Failure::Message)?;

@@ -253,6 +253,8 @@ pub struct HostPlan {
     pub key_file: Option<PathBuf>,
     /// By which the subsystem proves who it is.
     pub controller_key_file: Option<PathBuf>,
+    /// By which its connections are encrypted, and both ends prove who they are.
+    pub tls_key_file: Option<PathBuf>,
     /// Commands a second, of all its controllers, on all namespaces.
     pub iops: Option<u64>,
     /// Bytes a second.
@@ -269,6 +271,7 @@ impl HostPlan {
             identity: None,
             key_file: None,
             controller_key_file: None,
+            tls_key_file: None,
             iops: None,
             bandwidth: None,
             near_data_cpu: None,
@@ -280,9 +283,25 @@ impl HostPlan {
         *self == HostPlan::named(self.nqn.clone())
     }
 
+    /// Whether it proves who it is.
+    pub fn is_keyed(&self) -> bool {
+        self.key_file.is_some() || self.tls_key_file.is_some()
+    }
+
     pub fn quota(&self) -> Quota {
         quota(self.iops, self.bandwidth, self.near_data_cpu)
     }
+}
+
+/// Whether connections are encrypted by TLS.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tls {
+    /// Those of hosts with TLS keys.
+    #[default]
+    Allowed,
+    /// All.
+    Required,
 }
 
 /// Who writes doorbells how: see `--vfio-user-doorbells`.
@@ -386,7 +405,7 @@ impl SubsystemPlan {
 
     /// The hosts that may connect; `None`: all.
     pub fn hosts(&self) -> Option<Vec<String>> {
-        let keyed = self.host.iter().filter(|host| host.key_file.is_some()).map(|host| host.nqn.clone());
+        let keyed = self.host.iter().filter(|host| host.is_keyed()).map(|host| host.nqn.clone());
         self.allow_hosts.clone().or_else(|| Some(keyed.collect()).filter(|all: &Vec<String>| !all.is_empty()))
     }
 }
@@ -417,6 +436,14 @@ pub struct Plan {
     /// Whoever reaches an address may come, also from beyond this machine.
     #[serde(default)]
     pub open: bool,
+    /// Programs that hosts bring are run.
+    #[serde(default)]
+    pub programs: bool,
+    /// Rules of YARA that hosts bring are matched.
+    #[serde(default)]
+    pub rules: bool,
+    #[serde(default)]
+    pub tls: Tls,
     pub subsystem: Vec<SubsystemPlan>,
 }
 
@@ -484,7 +511,8 @@ impl Plan {
             subsystem.near_data_socket.iter_mut().for_each(at);
             subsystem.vfio_user.iter_mut().map(|function| &mut function.socket).for_each(at);
             for host in &mut subsystem.host {
-                host.key_file.iter_mut().chain(&mut host.controller_key_file).for_each(at);
+                let files = [&mut host.key_file, &mut host.controller_key_file, &mut host.tls_key_file];
+                files.into_iter().flatten().for_each(at);
             }
             for namespace in &mut subsystem.namespace {
                 namespace.store = AnyStore::word_from(folder, &namespace.store);
@@ -542,6 +570,8 @@ impl Plan {
             control: self.control.clone(),
             threads: self.threads,
             near_data_threads: self.near_data_threads,
+            programs: self.programs,
+            rules: self.rules,
             subsystem: subsystem.collect(),
             ..new.clone()
         }
@@ -603,6 +633,9 @@ impl Plan {
             near_data_threads: None,
             log: None,
             open: args.open,
+            programs: args.programs,
+            rules: args.rules,
+            tls: Tls::default(),
             subsystem: vec![subsystem],
         }
     }

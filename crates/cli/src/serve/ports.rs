@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use nearside_device::{AnaState, MAX_ANA_GROUP, PortAccess};
+use nearside_device::{AnaState, MAX_ANA_GROUP, PortStates};
 use nearside_spec::fabrics::PORT;
 use serde::{Deserialize, Serialize};
 
@@ -19,50 +19,50 @@ pub struct PortPlan {
     pub ana_groups: Option<BTreeSet<u32>>,
 }
 
-/// Whether two words are one address.
-pub fn same(one: &str, other: &str) -> bool {
-    one == other || resolve(one, PORT).is_ok_and(|at| resolve(other, PORT) == Ok(at))
+/// Whether two words are one address, where `usual` is the port unless one is given.
+pub fn same(one: &str, other: &str, usual: u16) -> bool {
+    one == other || resolve(one, usual).is_ok_and(|at| resolve(other, usual) == Ok(at))
 }
 
 impl Plan {
     /// Whether hosts are awaited there.
     pub fn listens(&self, address: &str) -> bool {
-        self.listen.iter().any(|word| same(word, address))
+        self.listen.iter().any(|word| same(word, address, PORT))
     }
 }
 
 impl SubsystemPlan {
     /// The states of its groups by an address.
-    pub fn access(&self, listen: &str) -> PortAccess {
-        let mut access = PortAccess::default();
-        for port in self.port.iter().filter(|port| same(&port.listen, listen)) {
+    pub fn ana(&self, listen: &str) -> PortStates {
+        let mut states = PortStates::default();
+        for port in self.port.iter().filter(|port| same(&port.listen, listen, PORT)) {
             match &port.ana_groups {
-                None => access.all = port.ana_state.0,
-                Some(groups) => access.groups.extend(groups.iter().map(|group| (*group, port.ana_state.0))),
+                None => states.all = port.ana_state.0,
+                Some(groups) => states.groups.extend(groups.iter().map(|group| (*group, port.ana_state.0))),
             }
         }
-        access
+        states
     }
 
     /// Some groups, or all, have a state by an address from now on.
-    pub fn set_access(&mut self, listen: &str, state: AnaName, groups: Option<BTreeSet<u32>>) {
+    pub fn set_ana(&mut self, listen: &str, state: AnaName, groups: Option<BTreeSet<u32>>) {
         let Some(groups) = groups else {
-            self.port.retain(|port| !same(&port.listen, listen));
+            self.port.retain(|port| !same(&port.listen, listen, PORT));
             if state.0 != AnaState::default() {
                 self.port.push(PortPlan { listen: listen.to_owned(), ana_state: state, ana_groups: None });
             }
             return;
         };
-        for port in self.port.iter_mut().filter(|port| same(&port.listen, listen)) {
+        for port in self.port.iter_mut().filter(|port| same(&port.listen, listen, PORT)) {
             if let Some(of) = &mut port.ana_groups {
                 of.retain(|group| !groups.contains(group));
             }
         }
         self.port.retain(|port| port.ana_groups.as_ref().is_none_or(|groups| !groups.is_empty()));
-        if self.access(listen).all == state.0 {
+        if self.ana(listen).all == state.0 {
             return;
         }
-        let is = |port: &&mut PortPlan| same(&port.listen, listen) && port.ana_state == state;
+        let is = |port: &&mut PortPlan| same(&port.listen, listen, PORT) && port.ana_state == state;
         match self.port.iter_mut().find(is).and_then(|port| port.ana_groups.as_mut()) {
             Some(there) => there.extend(groups),
             None => self.port.push(PortPlan {
@@ -155,26 +155,26 @@ mod tests {
     #[test]
     fn what_is_set_holds_and_is_no_fault() {
         let mut plan = plan("");
-        let mut expected = PortAccess::default();
-        let states = AnaState::ALL.map(AnaName);
+        let mut expected = PortStates::default();
+        let all = AnaState::ALL.map(AnaName);
         let mut random = nearside_random::Rng(7);
         for _ in 0..2_000 {
-            let state = states[random.below(5) as usize];
+            let state = all[random.below(5) as usize];
             let listen = if random.below(2) == 0 { "127.0.0.1" } else { "127.0.0.1:4420" };
             let group = 1 + random.below(3) as u32;
             if random.below(6) == 0 {
-                plan.subsystem[0].set_access(listen, state, None);
-                expected = PortAccess { all: state.0, ..PortAccess::default() };
+                plan.subsystem[0].set_ana(listen, state, None);
+                expected = PortStates { all: state.0, ..PortStates::default() };
             } else {
-                plan.subsystem[0].set_access(listen, state, Some([group].into()));
+                plan.subsystem[0].set_ana(listen, state, Some([group].into()));
                 expected.groups.insert(group, state.0);
             }
             assert_eq!(faults(&plan), Vec::<String>::new());
-            let access = plan.subsystem[0].access("127.0.0.1:4420");
+            let states = plan.subsystem[0].ana("127.0.0.1:4420");
             for group in 1..=4 {
-                assert_eq!(access.of(group), expected.of(group), "{group}: {:?}", plan.subsystem[0].port);
+                assert_eq!(states.of(group), expected.of(group), "{group}: {:?}", plan.subsystem[0].port);
             }
-            assert_eq!(plan.subsystem[0].access("127.0.0.1:2"), PortAccess::default());
+            assert_eq!(plan.subsystem[0].ana("127.0.0.1:2"), PortStates::default());
         }
     }
 }

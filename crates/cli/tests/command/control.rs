@@ -454,3 +454,36 @@ fn paths_have_states_that_are_changed_saved_and_read_again() {
     control(&["listener", "remove", second]).good();
     assert!(!control(&["show"]).good().contains("ana-state"));
 }
+
+/// A host gets a TLS key while the server serves: from then on it comes with that, or not at all.
+#[test]
+fn a_host_gets_a_tls_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = ["key", "generate", "--tls", "--out", "web.tls"];
+    Ran::from(nearside().current_dir(&folder).args(make).output().unwrap()).good();
+    let words =
+        ["--store", "dram:1MiB", "--subsystem", A, "--listen", "127.0.0.1:0", "--control", "control.sock"];
+    let server = Server::start(folder.path(), &words);
+    let runs = |keys: &[&str]| {
+        let drive = format!("nvme+tcp://{}/{A}/1", server.address);
+        let mut run = nearside();
+        run.current_dir(&folder).args([
+            "bench",
+            "run",
+            "-d",
+            &drive,
+            "--iodepth=1",
+            "--runtime=10ms",
+            "--hostnqn",
+            WEB,
+        ]);
+        Ran::from(run.args(keys).output().unwrap())
+    };
+    runs(&[]).good();
+    let add = ["control", "host", "add", WEB, "--tls-key-file", "web.tls", "--restrict"];
+    server.ask(&add).good();
+    assert!(runs(&[]).err.contains("does not allow the host"));
+    runs(&["--tls-key-file", "web.tls"]).good();
+    let shown = server.ask(&["control", "show"]).good();
+    assert!(shown.contains("tls-key-file = \"/") && !shown.contains("NVMeTLSkey"), "{shown}");
+}

@@ -19,6 +19,7 @@ use nearside_store::{Channel, Data, FileOptions, Operation, Store, Submitted, To
 use tempfile::TempDir;
 
 use crate::fixture::{Ran, ext4, nearside, record};
+use crate::programs::program;
 
 /// A line of shell, and where it stands.
 #[derive(Clone, Debug)]
@@ -185,6 +186,8 @@ fn serve(folder: &Path) -> Served {
         "127.0.0.1:0",
         "--trust",
         "--read-only",
+        "--programs",
+        "--rules",
         "--store",
         "file:served.img",
     ]);
@@ -200,10 +203,10 @@ fn serve(folder: &Path) -> Served {
     Served { server, _out: out, drive, control, function }
 }
 
-/// The files that the examples name, in a folder; the volume holds what they look for.
-fn fixture() -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let tree = folder.path().join("tree");
+const RULES: &[u8] = b"rule elf { strings: $magic = { 7f 45 4c 46 } condition: $magic at 0 }\n";
+
+/// What the examples look for in the volume.
+fn fill(tree: &Path, programs: &[PathBuf]) {
     let put = |path: &str, bytes: &[u8]| {
         let path = tree.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -215,6 +218,7 @@ fn fixture() -> TempDir {
     put("var/log/syslog", &b"a line with ERROR and WARN\n".repeat(50_000));
     put("var/log/app.log", b"ERROR here\nWARN there\n");
     put("var/empty", b"");
+    put("etc/rules.yar", RULES);
     put("home/user/note", b"a secret\n");
     put("home/user/key", b"BEGIN PRIVATE KEY\n");
     put("bin/ls", b"\x7fELF");
@@ -225,10 +229,33 @@ fn fixture() -> TempDir {
     let numbers: Vec<u8> = (0..12u8).flat_map(|n| f32::from(n).to_le_bytes()).collect();
     put("srv/rows.npy", &[&b"\x93NUMPY\x01\0\x76\0"[..], header.as_bytes(), &numbers].concat());
     put("var/data/trips.csv", b"id,city,price\n1,Bern,12.5\n2,Basel,8\n3,,20\n");
+    put("var/data/trips.parquet", include_bytes!("trips.parquet"));
     put("var/log/web/a.jsonl", b"{\"host\": \"a\", \"status\": 500, \"ms\": 3.5}\n");
     put("srv/rows.f16", &[0, 0x3c].repeat(8));
+    put("var/log/access.log", b"::1 - - [27/Nov/2026:12:00:00 +0000] \"GET /\" 503 17\n");
+    let picture =
+        [&b"BM"[..], &[0; 8], &[54, 0, 0, 0, 40, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 24], &[0; 29]];
+    put("srv/photo.bmp", &picture.concat());
+    for program in programs {
+        let name = program.file_name().unwrap();
+        put(&format!("usr/lib/{}", name.display()), &fs::read(program).unwrap());
+    }
     symlink("ls", tree.join("bin/sh")).unwrap();
     fs::set_permissions(tree.join("bin/ls"), fs::Permissions::from_mode(0o4755)).unwrap();
+}
+
+/// The files that the examples name, in a folder; the volume holds what they look for.
+fn fixture(programs: &[PathBuf]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    fill(&tree, programs);
+    for program in programs {
+        fs::copy(program, folder.path().join(program.file_name().unwrap())).unwrap();
+    }
+    fs::create_dir(folder.path().join("rules")).unwrap();
+    for place in ["rules.yar", "rules/elf.yar"] {
+        fs::write(folder.path().join(place), RULES).unwrap();
+    }
     let volume = ext4(folder, tree, 64);
     let folder = volume.folder;
     let at = |name: &str| folder.path().join(name);
@@ -377,13 +404,18 @@ fn every_example_runs() {
     if !needs::tools(test, &["mke2fs", "qemu-img", "timeout", "jq", "cmp", "make", "python3"]) {
         return;
     }
+    let Some(programs) = ["words", "log", "thumbnail"].map(|name| program(test, name)).into_iter().collect()
+    else {
+        return;
+    };
+    let programs: Vec<PathBuf> = programs;
     let mut examples = Vec::new();
     of_help(&nearside_cli::definitions(), "nearside", &mut examples);
     assert!(examples.len() > 50, "{}", examples.len());
     for (name, text) in pages() {
         examples.extend(of_page(&name, &text).0);
     }
-    let folder = fixture();
+    let folder = fixture(&programs);
     let at = folder.path();
     let served = serve(at);
     let programs = Programs::new(at);

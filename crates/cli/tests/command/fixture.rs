@@ -218,3 +218,14 @@ pub fn record(value: f64) -> String {
     });
     format!("{environment}\n{figure}\n")
 }
+
+/// Drives and options by which the same is asked.
+pub fn ways<'a>(image: &'a Path, served: &'a Path) -> [(&'a Path, &'static [&'static str]); 5] {
+    [
+        (image, &[]),
+        (served, &[]),
+        (image, &["--locate", "host"]),
+        (served, &["--locate", "host"]),
+        (image, &["--locate", "host", "--compute", "host"]),
+    ]
+}

@@ -37,7 +37,7 @@ pub fn serve(image: &Path) -> Served {
     serve_with(&["--read-only", "--trust", "--store", image.to_str().unwrap()])
 }
 
-fn serve_with(arguments: &[&str]) -> Served {
+pub fn serve_with(arguments: &[&str]) -> Served {
     serve_at(&format!("{}:0", needs::loopback()), arguments)
 }
 

@@ -1,6 +1,8 @@
 """Tables, questions and DuckDB's answers, by a seed."""
-import datetime, json, random, sys
+import datetime, json, random, struct, sys
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 FOLDER, TREE, SEED, TABLES, CASES = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5])
 rng = random.Random(SEED)
@@ -53,8 +55,64 @@ def plain(value):
     return str(value) if isinstance(value, datetime.date) else value
 
 
+def stored(kind, value):
+    """How pyarrow stores a column, and a value as it has room in it."""
+    def as_is(v):
+        return v
+    if kind == 'int64':
+        width, signed = rng.choice([8, 16, 32, 64, 64]), rng.random() < 0.7
+        low, high = (-2 ** (width - 1), 2 ** (width - 1) - 1) if signed else (0, min(2 ** width, 2 ** 63) - 1)
+        return getattr(pa, f"{'' if signed else 'u'}int{width}")(), lambda v: max(low, min(high, v))
+    if kind == 'float64':
+        if rng.random() < 0.3:
+            return pa.float32(), lambda v: struct.unpack('f', struct.pack('f', v))[0]
+        return pa.float64(), as_is
+    if kind == 'timestamp':
+        unit = rng.choice(['ms', 'us', 'ns'])
+        kept = (lambda v: v.replace(microsecond=v.microsecond // 1000 * 1000)) if unit == 'ms' else as_is
+        return pa.timestamp(unit, tz=rng.choice([None, None, 'UTC', 'Europe/Zurich'])), kept
+    if kind == 'utf8':
+        return rng.choice([pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]), as_is
+    return {'bool': pa.bool_(), 'date': pa.date32()}[kind], as_is
+
+
+ENCODINGS = {'bool': ['PLAIN', 'RLE'], 'int64': ['PLAIN', 'DELTA_BINARY_PACKED', 'BYTE_STREAM_SPLIT'],
+             'float64': ['PLAIN', 'BYTE_STREAM_SPLIT'], 'date': ['PLAIN', 'DELTA_BINARY_PACKED'],
+             'timestamp': ['PLAIN', 'DELTA_BINARY_PACKED'],
+             'utf8': ['PLAIN', 'DELTA_BYTE_ARRAY', 'DELTA_LENGTH_BYTE_ARRAY']}
+
+
+def write_parquet(path, names, kinds, rows):
+    fields, columns = [], []
+    for n, (name, kind) in enumerate(zip(names, kinds)):
+        type, kept = stored(kind, value)
+        all = [None if row[n] is None else kept(row[n]) for row in rows]
+        fields.append(pa.field(name, type, nullable=None in all or rng.random() < 0.5))
+        columns.append(pa.array(all, type))
+    made = pa.table(columns, schema=pa.schema(fields))
+    if rng.random() < 0.25:
+        base.register('made', made)
+        how = [f"codec {rng.choice(['uncompressed', 'snappy', 'gzip', 'zstd', 'lz4_raw'])}",
+               f"row_group_size {rng.choice([2048, 122880])}", f"parquet_version {rng.choice(['v1', 'v2'])}"]
+        base.execute(f"copy made to '{path}' (format parquet, {', '.join(how)})")
+        base.unregister('made')
+        return
+    dictionary = rng.choice([True, False, [name for name in names if rng.random() < 0.5]])
+    plain = names if dictionary is False else [] if dictionary is True else [n for n in names if n not in dictionary]
+    of = {n: rng.choice(ENCODINGS[k]) for n, k in zip(names, kinds) if n in plain} if rng.random() < 0.8 else None
+    int96 = rng.random() < 0.2
+    if of and int96:
+        of = {n: e for n, e in of.items() if not pa.types.is_timestamp(made.schema.field(n).type)}
+    pq.write_table(
+        made, path, row_group_size=rng.choice([7, 100, 1000, 10**6]), use_dictionary=dictionary if not of or dictionary else False,
+        compression=rng.choice(['none', 'snappy', 'gzip', 'zstd', 'lz4']), data_page_version=rng.choice(['1.0', '2.0']),
+        data_page_size=rng.choice([64, 1000, 1 << 20]), write_statistics=rng.random() < 0.8, column_encoding=of or None,
+        write_page_checksum=rng.random() < 0.5, use_deprecated_int96_timestamps=int96,
+        write_batch_size=rng.choice([3, 1024]), dictionary_pagesize_limit=rng.choice([20, 1 << 20]))
+
+
 def table(nth):
-    form = ['csv', 'tsv', 'jsonl'][nth % 3]
+    form = ['csv', 'parquet', 'tsv', 'jsonl', 'parquet'][nth % 5]
     names = [rng.choice(['id', 'k', 'price', 'a b', 'x.y', 'città', 'When']) + str(n) for n in range(rng.randint(3, 8))]
     kinds = [rng.choice(list(KINDS)) for _ in names]
     kinds[:2] = ['int64', 'utf8']
@@ -74,8 +132,14 @@ def table(nth):
             rows[0][n] = datetime.datetime(2020, 1, 1, 12, 0, 0)
     path = f'{TREE}/t{nth}.{form}'
     end = rng.choice(['\n', '\r\n']) if form != 'jsonl' else '\n'
-    with open(path, 'w', newline='', encoding='utf-8') as file:
-        if form == 'jsonl':
+    if form == 'parquet':
+        if rng.random() < 0.3:
+            rows.sort(key=lambda row: (row[0] is None, row[0] or 0))
+        write_parquet(path, names, kinds, rows)
+    with open(path, 'a' if form == 'parquet' else 'w', newline='', encoding='utf-8') as file:
+        if form == 'parquet':
+            pass
+        elif form == 'jsonl':
             for row in rows:
                 some = [(n, v) for n, v in zip(names, row) if v is not None or rng.random() < 0.5]
                 rng.shuffle(some) if rng.random() < 0.2 and row is not rows[0] else None
@@ -86,7 +150,10 @@ def table(nth):
             lines = [delimiter.join(field(v, delimiter) for v in row) for row in [names] + rows]
             file.write(end.join(lines) + rng.choice([end, '']))
     columns = {n: KINDS[k] for n, k in zip(names, kinds)}
-    if form == 'jsonl':
+    if form == 'parquet':
+        some = ', '.join(f'{quoted(n)}::{k} as {quoted(n)}' for n, k in columns.items())
+        source = f"(select {some} from read_parquet('{path}'))"
+    elif form == 'jsonl':
         source = f"read_json('{path}', format='newline_delimited', columns={json.dumps(columns, ensure_ascii=False)})".replace('"', "'")
     else:
         source = (f"read_csv('{path}', header=true, delim='{delimiter}', quote='\"', escape='\"', auto_detect=false, "
@@ -183,6 +250,7 @@ def case(nth, form, names, kinds):
 
 
 base = duckdb.connect(config={'threads': 1, 'preserve_insertion_order': 'true'})
+base.execute("set TimeZone = 'UTC'")
 cases = []
 for nth in range(TABLES):
     known = table(nth)

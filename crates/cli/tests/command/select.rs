@@ -14,6 +14,8 @@ use serde_json::Value;
 use crate::fixture::{Ran, Volume, ext4, on, small};
 use crate::network::serve;
 
+/// Forty rows in three row groups, with checksums.
+const PARQUET: &[u8] = include_bytes!("../../../../fuzz/images/parquet/dictionary-2-gzip.parquet");
 const MAKE: &str = include_str!("select.py");
 
 struct Tables {
@@ -39,7 +41,7 @@ fn make(python: PathBuf) -> Tables {
     let folder = tempfile::tempdir().unwrap();
     let tree = folder.path().join("tree");
     fs::create_dir(&tree).unwrap();
-    let asked = std::env::var("NEARSIDE_SELECT").unwrap_or_else(|_| "1,15,32".to_owned());
+    let asked = std::env::var("NEARSIDE_SELECT").unwrap_or_else(|_| "1,20,32".to_owned());
     let numbers: Vec<&str> = asked.split(',').collect();
     must(Command::new(&python).args(["-c", MAKE]).args([folder.path(), &tree]).args(numbers));
     let cases = serde_json::from_slice(&fs::read(folder.path().join("cases.json")).unwrap()).unwrap();
@@ -220,8 +222,21 @@ fn tables_of_all_kinds(test: &str) -> Option<Volume> {
     put(&volume, "log/b.jsonl", b"{\"a\": 2, \"o\": {\"x\": [1]}}\n{\"a\": \n{\"a\": 3}\n");
     put(&volume, "log/deep.jsonl", &[&[b'['; 100_000][..], b"\n"].concat());
     put(&volume, "private.csv", b"a\n1\n");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-    fs::set_permissions(volume.tree.join("private.csv"), mode).unwrap();
+    put(&volume, "good.parquet", PARQUET);
+    put(&volume, "types.parquet", include_bytes!("../../../../fuzz/images/parquet/types.parquet"));
+    put(&volume, "private.parquet", PARQUET);
+    put(&volume, "text.parquet", b"id,city\n1,Bern\n");
+    put(&volume, "empty.parquet", b"");
+    put(&volume, "cut.parquet", &PARQUET[..PARQUET.len() - 100]);
+    // A page of the third row group's, of which the checksum is another then.
+    let mut damaged = PARQUET.to_vec();
+    let at = damaged.windows(4).position(|bytes| bytes == [0x1f, 0x8b, 8, 0]).unwrap();
+    damaged[at + 12] ^= 1;
+    put(&volume, "damaged.parquet", &damaged);
+    for name in ["private.csv", "private.parquet"] {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        fs::set_permissions(volume.tree.join(name), mode).unwrap();
+    }
     volume::ext(&volume.image, 16, Some(&volume.tree), &["-t", "ext4"]);
     Some(volume)
 }
@@ -250,6 +265,26 @@ fn what_is_no_such_table_is_refused_by_file_row_and_column() {
         (&["/log/deep.jsonl"], "row 1 (byte 0): invalid type: sequence, expected an object"),
         (&["/private.csv", "--as", "4242:4242"], "/private.csv: Permission denied"),
         (&["/nowhere.csv"], "/nowhere.csv: No such file"),
+        (&["/private.parquet", "--as", "4242:4242"], "/private.parquet: Permission denied"),
+        (&["/text.parquet"], "/text.parquet: Not such a table: no Parquet: it does not end in PAR1"),
+        (&["/empty.parquet"], "/empty.parquet: Not such a table: no Parquet: it has less than 12 bytes"),
+        (&["/cut.parquet"], "/cut.parquet: Not such a table: no Parquet"),
+        (&["/good.csv", "--format", "parquet"], "/good.csv: Not such a table: no Parquet"),
+        (
+            &["/types.parquet"],
+            "/types.parquet: Not such a table: column price is decimal(9,2), which is read where",
+        ),
+        (&["/types.parquet", "--columns", "tags"], "/types.parquet: Not such a table: column tags is nested"),
+        (&["/types.parquet", "--columns", "u"], "row 3, column u: \"18446744073709551615\" is no int64"),
+        (
+            &["/good.parquet", "--where", "town = 'x'"],
+            "there is no column \"town\" (there are: id, city, x, ok",
+        ),
+        (&["/good.parquet", "--where", "id = 'x'"], "id (int64) and \"x\" (utf8) cannot be compared"),
+        (
+            &["/damaged.parquet"],
+            "/damaged.parquet: Corrupt file: row group 1, column id: its checksum is another",
+        ),
         (&["/good.csv", "--delimiter", "ab"], "one ASCII character is wanted"),
     ] {
         let ran = volume.run("select", args);
@@ -313,6 +348,14 @@ fn forms_of_files_and_of_answers() {
             "count(*),avg(a)\n4,2.75\n",
         ),
         (&["-r", "/", "--include", "good.csv", "--group-by", "city", "--limit", "1"], "city\nBern\n"),
+        (
+            &["/good.parquet", "--where", "id > 16 and x is null", "--columns", "day,id,\"when\""],
+            "day,id,when\n2020-01-18,17,2020-01-01 00:00:17\n2020-01-25,24,\n2020-02-01,31,2020-01-01 00:00:31\n2020-02-08,38,2020-01-01 00:00:38\n",
+        ),
+        (
+            &["-r", "/", "--include", "good.*t", "--format", "parquet", "--aggregate", "count(*), sum(id)"],
+            "count(*),sum(id)\n40,780\n",
+        ),
     ] {
         for way in [&[][..], &["--locate", "host", "--compute", "host"]] {
             let ran = volume.run("select", &[args, way].concat());

@@ -252,6 +252,8 @@ fn a_file_is_checked_in_whole_and_nothing_is_touched() {
     for key in ["web.key", "disks.key"] {
         Ran::from(nearside().args(["key", "generate", "--out"]).arg(at(key)).output().unwrap()).good();
     }
+    Ran::from(nearside().args(["key", "generate", "--tls", "--out"]).arg(at("web.tls")).output().unwrap())
+        .good();
     let before = held(folder.path());
     assert!(check().good().ends_with("serve.toml: no fault\n"));
     assert_eq!(held(folder.path()), before);
@@ -317,6 +319,100 @@ fn makes_keys(folder: &Path) {
     fs::set_permissions(at("0.key"), Permissions::from_mode(0o604)).unwrap();
     assert!(key(&["check", "0.key"]).err.contains("chmod 600"));
     fs::set_permissions(at("0.key"), Permissions::from_mode(0o600)).unwrap();
+}
+
+/// TLS keys in a folder: `0.key` to `2.key` of ours, `theirs.key` of nvme-cli. Each reads what the other
+/// makes.
+fn makes_tls_keys(folder: &Path) {
+    let key =
+        |words: &[&str]| Ran::from(nearside().current_dir(folder).arg("key").args(words).output().unwrap());
+    for (hmac, said) in [
+        ("0", "a TLS key of 256 bits, with no hash"),
+        ("1", "a TLS key of 256 bits, with sha-256"),
+        ("2", "a TLS key of 384 bits, with sha-384"),
+    ] {
+        let name = format!("{hmac}.key");
+        key(&["generate", "--tls", "--hmac", hmac, "--out", &name]).good();
+        assert_eq!(key(&["check", &name]).good().trim_end(), said);
+        let line = fs::read_to_string(folder.join(name)).unwrap();
+        // 2.3 has another word for it than later ones, and takes none without a hash.
+        let checks = |word: &str| {
+            let words = ["check-tls-key", word, line.trim()];
+            Command::new("nvme").args(words).output().unwrap().status.success()
+        };
+        assert!(hmac == "0" || checks("--keydata") || checks("--key"), "nvme-cli does not take {line}");
+    }
+    let theirs = folder.join("theirs.key");
+    let made = Ran::from(Command::new("nvme").args(["gen-tls-key", "-m", "1"]).output().unwrap()).good();
+    fs::write(&theirs, made).unwrap();
+    fs::set_permissions(theirs, Permissions::from_mode(0o600)).unwrap();
+    let named = key(&["check", "theirs.key", "--host", WEB, "--subsystem", BACKUP]).good();
+    assert!(named.lines().nth(1).unwrap().starts_with(&format!("NVMe1R01 {WEB} {BACKUP} ")), "{named}");
+    assert!(key(&["generate", "--tls", "-m", "3"]).err.contains("SHA-384 (02) only 48"));
+}
+
+/// Hosts with TLS keys come with them or not at all; from SIGHUP on, nobody comes without.
+#[test]
+fn hosts_come_over_tls_with_keys_from_files() {
+    if !needs::tools("command::hosts_come_over_tls_with_keys_from_files", &["nvme"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    makes_tls_keys(folder.path());
+    fs::write(at("disk.img"), vec![0; 1 << 20]).unwrap();
+    let file = |tls: &str| {
+        let host = format!("[[subsystem.host]]\nnqn = '{WEB}'\ntls-key-file = 'theirs.key'\n");
+        file(&format!("{WEB}', '{BACKUP}"), &format!("log = 'trace'\n{tls}"))
+            .replace("[[subsystem.namespace]]", &format!("{host}[[subsystem.namespace]]"))
+    };
+    fs::write(at("serve.toml"), file("")).unwrap();
+    let manager = UnixDatagram::bind(at("notify")).unwrap();
+    let config = at("serve.toml");
+    let words = ["--config", config.to_str().unwrap()];
+    let served = Served::start(folder.path(), &words, at("notify").to_str().unwrap());
+    told(&manager);
+    let drive = format!("nvme+tcp://{}/nqn.2026-11.example:a/1", served.address);
+    let ran = |host: &str, key: Option<&str>| {
+        let mut run = nearside();
+        run.current_dir(folder.path()).args(["bench", "run", "-d", &drive, "--iodepth=4", "--runtime=10ms"]);
+        run.args(["--hostnqn", host]).args(key.iter().flat_map(|key| ["--tls-key-file", key]));
+        Ran::from(run.output().unwrap())
+    };
+    ran(WEB, Some("theirs.key")).good();
+    ran(BACKUP, None).good();
+    for (host, key, why) in [
+        (WEB, None, "does not allow the host"),
+        (WEB, Some("1.key"), "the other end does not take the key"),
+        (BACKUP, Some("theirs.key"), "the other end does not take the key"),
+        (WEB, Some("none.key"), "none.key: No such file"),
+    ] {
+        let refused = ran(host, key);
+        assert!(refused.code == 2 && refused.err.contains(why), "{key:?}: {}", refused.err);
+    }
+    assert_eq!(served.status()["connections_not_encrypted"], 2);
+
+    fs::write(at("serve.toml"), file("tls = 'required'")).unwrap();
+    served.signal("-HUP");
+    told(&manager);
+    told(&manager);
+    assert_eq!(ran(BACKUP, None).code, 2);
+    ran(WEB, Some("theirs.key")).good();
+    let status = served.status();
+    assert_eq!(status["connections_not_encrypted"], 3);
+    let (status, log) = (status.to_string(), served.end());
+    assert!(log.contains("there is no key of its pre-shared key's identity"), "{log}");
+    assert!(log.contains("it is not encrypted, and TLS is required"), "{log}");
+    for name in ["theirs.key", "1.key"] {
+        let key = fs::read_to_string(at(name)).unwrap();
+        let secret = &key.trim()["NVMeTLSkey-1:01:".len()..][..16];
+        assert!(!status.contains(secret) && !log.contains(secret), "{name}");
+    }
+    fs::set_permissions(at("theirs.key"), Permissions::from_mode(0o644)).unwrap();
+    let mut check = nearside();
+    check.args(["serve", "--check", "--config"]).arg(at("serve.toml"));
+    let checked = Ran::from(check.output().unwrap());
+    assert!(checked.code == 2 && checked.err.contains("others than its owner may read"), "{}", checked.err);
 }
 
 /// Keys from files that only their owner may read; SIGHUP has them read again.

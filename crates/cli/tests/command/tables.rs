@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use nearside_conformance::needs;
 use serde_json::{Value, json};
 
-use crate::fixture::{Ran, Volume, ext4, nearside, on};
+use crate::fixture::{Ran, Volume, ext4, nearside, on, ways};
 use crate::network::serve;
 
 /// Tables of several kinds, and what NumPy answers, in a folder. Sums are NumPy's own, row after row in
@@ -98,17 +98,6 @@ fn named(name: &str) -> (String, Vec<&str>) {
         "int8" => (format!("/{name}"), vec!["--type", name, "--columns", "37", "--scale", "0.25"]),
         _ => (format!("/{name}.npy"), vec![]),
     }
-}
-
-/// Drives and options by which the same is asked.
-fn ways<'a>(image: &'a Path, served: &'a Path) -> [(&'a Path, &'static [&'static str]); 5] {
-    [
-        (image, &[]),
-        (served, &[]),
-        (image, &["--locate", "host"]),
-        (served, &["--locate", "host"]),
-        (image, &["--locate", "host", "--compute", "host"]),
-    ]
 }
 
 #[test]

@@ -21,6 +21,9 @@ const BOOT: Duration = Duration::from_secs(600);
 /// A command's time, where nothing else is said.
 const COMMAND_S: u64 = 300;
 
+/// What `build.sh` ends with where it could not fetch what it needs.
+const UNFETCHED: i32 = 3;
+
 /// A running guest; dropped, it is switched off.
 pub struct Guest {
     qemu: Child,
@@ -31,6 +34,17 @@ pub struct Guest {
 /// The repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// What the guest has as `/job`.
+fn job(folder: &Path) -> PathBuf {
+    let job = folder.join("job");
+    fs::create_dir_all(&job).unwrap();
+    job
+}
+
+fn script(name: &str) -> PathBuf {
+    root().join("scripts/guest").join(name)
 }
 
 /// What the guest boots, with its kernel.
@@ -76,19 +90,37 @@ impl Guest {
 
     /// The same, with more files in the guest's `/job`.
     pub fn boot_with(qemu: &Path, more: &[String], folder: &Path, files: &[&Path]) -> Guest {
-        let scripts = root().join("scripts/guest");
         let built = built();
         // Always: the tools on this machine may have changed. Only the kernel is kept.
-        must(Command::new(scripts.join("build.sh")).arg(&built));
-        let job = folder.join("job");
-        fs::create_dir_all(&job).unwrap();
-        fs::copy(scripts.join("agent.py"), job.join("main.py")).unwrap();
+        must(Command::new(script("build.sh")).arg(&built));
+        let nearside = job(folder).join("nearside");
+        must(Command::new("strip").arg("-o").arg(nearside).arg(env!("CARGO_BIN_EXE_nearside")));
+        Guest::boot_built(qemu, more, folder, &built, files)
+    }
+
+    /// A guest of the newest kernel that Debian has, with its newest nvme-cli, `tlshd` and `keyctl`, and
+    /// without this build's `nearside`. Where they cannot be fetched the test is left out.
+    pub fn boot_newest(test: &str, folder: &Path) -> Option<Guest> {
+        let built = root().join("target/guest-newest");
+        let mut build = Command::new(script("build.sh"));
+        let build = build.arg("--newest").arg(&built).output().unwrap();
+        let said = String::from_utf8_lossy(&build.stderr);
+        if build.status.code() == Some(UNFETCHED) {
+            let why = said.lines().find(|line| line.starts_with("E: ")).unwrap_or_default();
+            needs::left_out(test, &format!("Debian's newest kernel could not be fetched: {why}"));
+            return None;
+        }
+        assert!(build.status.success(), "{said}");
+        Some(Guest::boot_built("qemu-system-x86_64".as_ref(), &[], folder, &built, &[]))
+    }
+
+    /// Boots what was built in a folder, with files in its `/job`.
+    fn boot_built(qemu: &Path, more: &[String], folder: &Path, built: &Path, files: &[&Path]) -> Guest {
+        let job = job(folder);
+        fs::copy(script("agent.py"), job.join("main.py")).unwrap();
         for file in files {
             fs::copy(file, job.join(file.file_name().unwrap())).unwrap();
         }
-        must(
-            Command::new("strip").args(["-o"]).arg(job.join("nearside")).arg(env!("CARGO_BIN_EXE_nearside")),
-        );
         let initrd = folder.join("initrd");
         let pack = format!(
             "cd '{}' && cp '{}' initrd && find job | cpio -o -H newc --quiet >> initrd",

@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nearside_conformance::needs;
 use nearside_near_data::Record;
@@ -12,11 +13,20 @@ use nearside_near_data::wire::decode_reply;
 #[allow(dead_code, reason = "each test uses a part")]
 mod guest;
 mod paths;
+mod proof;
+mod secured;
+mod tls;
 
 use guest::{Guest, HOST};
 
 const NQN: &str = "nqn.2026-11.dev.nearside:guest";
 const TRACE: &str = "/sys/kernel/tracing";
+
+/// One guest at a time: each takes two cores, and what it is told to do while time passes goes on meanwhile.
+fn alone() -> MutexGuard<'static, ()> {
+    static GUEST: Mutex<()> = Mutex::new(());
+    GUEST.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// `nearside serve` and the port that it listens on.
 struct Server {
@@ -142,6 +152,7 @@ fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
     if !guest::possible(test) {
         return;
     }
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let stores = [image(&folder.path().join("one.img"), 192), image(&folder.path().join("two.img"), 192)];
     let stores: Vec<&str> = stores.iter().flat_map(|store| ["--store", store]).collect();
@@ -175,6 +186,20 @@ fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
     knows_its_hosts(guest, port, &connect, &stores);
     keeps_what_is_reserved(guest, folder.path(), port, &connect);
     paths::goes_another_way(guest, folder.path(), port);
+}
+
+#[test]
+fn the_newest_linux_proves_who_it_is_and_encrypts() {
+    let test = "stock_linux::the_newest_linux_proves_who_it_is_and_encrypts";
+    if !guest::possible(test) {
+        return;
+    }
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mut guest) = Guest::boot_newest(test, folder.path()) else { return };
+    proof::proves_who_it_is(&mut guest, folder.path());
+    tls::connects_by_tls(&mut guest, folder.path());
+    tls::concatenates(&mut guest, folder.path());
 }
 
 /// Several queues, some of them polled.

@@ -96,7 +96,7 @@ impl Admin {
             }
             lid::ANA if shared.config.has_others() => {
                 let Config { port, .. } = shared.config;
-                shared.subsystem.access_page(port, |nsid| shared.config.has(nsid), entry.get(log_page::RGO))
+                shared.subsystem.ana_page(port, |nsid| shared.config.has(nsid), entry.get(log_page::RGO))
             }
             lid::RESERVATION if shared.config.has_others() => self.notifications.page().0.to_vec(),
             lid::ERROR => {

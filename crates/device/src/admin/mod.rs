@@ -450,7 +450,7 @@ impl Admin {
     }
 
     /// Namespaces are found in other states by the host's port.
-    pub(crate) fn access_changed(&mut self) {
+    pub(crate) fn ana_changed(&mut self) {
         if self.features.notices() & event::ANA_NOTICES != 0 {
             self.events.add(event::NOTICE, event::ANA_CHANGE, lid::ANA);
         }

@@ -139,7 +139,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 }
                 Message::Preempted { nsid, ticket } => self.preempted(nsid, ticket, now),
                 Message::Quotas => self.quotas_changed(),
-                Message::Access { port } => self.access_changed(port),
+                Message::Ana { port } => self.ana_changed(port),
                 Message::Done { .. }
                 | Message::ErrorEvent { .. }
                 | Message::Reservation { .. }
@@ -157,14 +157,14 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     }
 
     /// By a port, namespaces are found in other states; another port is no way of the host's.
-    fn access_changed(&mut self, port: u16) {
+    fn ana_changed(&mut self, port: u16) {
         let shared = self.shared.clone();
         if shared.config.port != Some(port) {
             return;
         }
         self.attached.iter_mut().for_each(|attached| attached.barred = shared.bars(attached.nsid));
         if let Some(admin) = &mut self.admin {
-            admin.access_changed();
+            admin.ana_changed();
         }
     }
 

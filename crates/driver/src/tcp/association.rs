@@ -10,6 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use nearside_auth::Psk;
+use nearside_channel::TlsError;
 use nearside_clock::Clock;
 use nearside_spec::fabrics::command::{
     ANY_CONTROLLER, AUTHENTICATION_REQUIRED, CATTR_NO_FLOW, Connect, ConnectData, FabricsCommand, Property,
@@ -57,6 +59,8 @@ pub struct Association {
     identifiers: Arc<Identifiers>,
     address: Arc<Address>,
     options: Arc<Options>,
+    /// What encrypts further connections.
+    psk: Option<Psk>,
 }
 
 /// The admin queue.
@@ -82,11 +86,7 @@ impl Association {
     /// # Errors
     /// Nobody answers; the target refuses the host, breaks the protocol, or does not become ready.
     pub fn connect(address: &Address, options: Options, clock: Arc<dyn Clock>) -> Result<Association, Error> {
-        let stream = dial(address, &options)?;
-        let socket = stream.socket().map_err(|source| Error::System { what: "a socket", source })?;
-        let data_len = ADMIN_IN_CAPSULE as usize;
-        let mut admin = Queue::open(stream, &options, ADMIN_ENTRIES - 1, data_len, MAX_TRANSFER, &*clock)?;
-        let id = join(&mut admin, 0, ADMIN_ENTRIES, ANY_CONTROLLER, &options, &address.subsystem, &*clock)?;
+        let (mut admin, id, socket, psk) = connected_admin(address, &options, &*clock)?;
         let cap = Cap(get_property(&mut admin, registers::CAP, true, &*clock)?);
         let mut host = Host::threaded(clock.clone());
         enable(&mut admin, cap, &mut host)?;
@@ -103,9 +103,15 @@ impl Association {
             identifiers: Arc::new(Identifiers::up_to(0)),
             address: Arc::new(address.clone()),
             options: Arc::new(options),
+            psk,
         };
         association.bring_up(&mut host)?;
         Ok(association)
+    }
+
+    /// Whether the PSK is one that an exchange has generated, by which both ends have proved who they are.
+    fn is_proved(&self) -> bool {
+        self.options.tls.is_none() && self.psk.is_some()
     }
 
     fn bring_up(&mut self, host: &mut Host<Arc<dyn Clock>, Threaded>) -> Result<(), Error> {
@@ -192,7 +198,7 @@ impl Controller for Association {
     /// A connection. Its identifier is free again when it is dropped, or could not be made.
     fn queue(&self, config: QueueConfig, host: &mut Host<impl Clock, impl Peer>) -> Result<Queue, Error> {
         let identifier = self.identifiers.take().ok_or(Error::NoQueues(self.queues))?;
-        let stream = dial(&self.address, &self.options)?;
+        let stream = dial(&self.address, &self.options, self.psk.as_ref(), &host.clock)?;
         let inside = in_capsule(self.identity.ioccsz(), self.identity.icdoff()) as usize;
         // An offset before the data is for other transports.
         let inside = if self.identity.icdoff() == 0 { inside.min(MAX_TRANSFER) } else { 0 };
@@ -202,8 +208,8 @@ impl Controller for Association {
         let mut queue = Queue::open(stream, &self.options, entries - 1, inside, self.max_transfer, clock)?;
         // Connect's data go in the capsule whatever the queue's capsules hold.
         queue.set_limits(ADMIN_IN_CAPSULE as usize, self.max_transfer);
-        let subsystem = &self.address.subsystem;
-        join(&mut queue, identifier.number, entries, self.id, &self.options, subsystem, clock)?;
+        let to = Joining::of(&self.address, self.id, self.is_proved());
+        join(&mut queue, identifier.number, entries, &to, &self.options, clock)?;
         queue.keep(identifier);
         queue.set_limits(inside, self.max_transfer);
         Ok(queue)
@@ -248,10 +254,49 @@ impl Drop for Lifeline {
     }
 }
 
-fn dial(address: &Address, options: &Options) -> Result<Stream, Error> {
+/// The admin queue, its controller's identifier, its socket, and the PSK by which further queues are
+/// encrypted. What an exchange in the clear has generated encrypts a second connection.
+fn connected_admin(
+    address: &Address,
+    options: &Options,
+    clock: &dyn Clock,
+) -> Result<(Queue, u16, TcpStream, Option<Psk>), Error> {
+    let mut psk = options.tls.as_ref().map(|(key, _)| key.psk(&options.host_nqn, &address.subsystem));
+    loop {
+        let stream = dial(address, options, psk.as_ref(), clock)?;
+        let socket = stream.socket().map_err(|source| Error::System { what: "a socket", source })?;
+        let data_len = ADMIN_IN_CAPSULE as usize;
+        let mut admin = Queue::open(stream, options, ADMIN_ENTRIES - 1, data_len, MAX_TRANSFER, clock)?;
+        let concatenates = psk.is_none() && options.concatenates.is_some();
+        let is_proved = options.tls.is_none() && psk.is_some();
+        let to = Joining { concatenates, ..Joining::of(address, ANY_CONTROLLER, is_proved) };
+        let (id, generated) = join(&mut admin, 0, ADMIN_ENTRIES, &to, options, clock)?;
+        if !concatenates {
+            return Ok((admin, id, socket, psk));
+        }
+        psk = generated;
+        if psk.is_none() {
+            return Err(Error::Unsupported("it has no keys by which a secure channel could be made"));
+        }
+    }
+}
+
+/// A connection, encrypted where there is a PSK.
+fn dial(address: &Address, options: &Options, psk: Option<&Psk>, clock: &dyn Clock) -> Result<Stream, Error> {
     let addresses = address.resolve()?;
-    Stream::connect(&addresses, Duration::from_millis(options.connect_ms))
-        .map_err(|source| Error::Connection { what: "connecting", source })
+    let timeout = Duration::from_millis(options.connect_ms);
+    let mut stream = Stream::connect(&addresses, timeout)
+        .map_err(|source| Error::Connection { what: "connecting", source })?;
+    let tls = options.tls.as_ref().map(|(_, tls)| tls).or(options.concatenates.as_ref());
+    if let Some((tls, psk)) = tls.zip(psk) {
+        stream.encrypt(tls, psk.clone(), timeout, clock).map_err(|error| match error {
+            TlsError::Io(source) => Error::Connection { what: "the TLS handshake", source },
+            // A target that is busy closes it as well.
+            TlsError::Closed => Error::Closed,
+            refused => Error::Refused { what: "TLS", why: refused.to_string(), again: false },
+        })?;
+    }
+    Ok(stream)
 }
 
 fn fabrics(
@@ -265,16 +310,32 @@ fn fabrics(
     queue.run(what, &command, buffer, clock).map(|answer| answer.result)
 }
 
-/// Connect: the queue becomes one of a controller. Its identifier.
+/// What a Connect is for.
+struct Joining<'a> {
+    controller: u16,
+    subsystem: &'a str,
+    /// A secure channel is to follow.
+    concatenates: bool,
+    /// Both ends have proved who they are.
+    is_proved: bool,
+}
+
+impl Joining<'_> {
+    fn of(address: &Address, controller: u16, is_proved: bool) -> Joining<'_> {
+        Joining { controller, subsystem: &address.subsystem, concatenates: false, is_proved }
+    }
+}
+
+/// Connect: the queue becomes one of a controller. Its identifier, and the PSK that was generated.
 fn join(
     queue: &mut Queue,
     qid: u16,
     entries: u16,
-    controller: u16,
+    to: &Joining<'_>,
     options: &Options,
-    subsystem: &str,
     clock: &dyn Clock,
-) -> Result<u16, Error> {
+) -> Result<(u16, Option<Psk>), Error> {
+    let Joining { controller, subsystem, concatenates, is_proved } = *to;
     let kato = if qid == 0 { options.keep_alive_ms } else { 0 };
     // No more are out than there are slots, whatever SQHD says; so a read's data may say that it has ended,
     // and no response follows (SUCCESS of C2HData). A target that cannot do that goes on to count.
@@ -305,10 +366,10 @@ fn join(
     }
     let is_wanted = options.keys.as_ref().is_some_and(|keys| keys.controller.is_some());
     // There are no names to prove in discovery, where a target does not ask for it.
-    if authreq != 0 || (is_wanted && subsystem != nqn::DISCOVERY) {
-        authenticate(queue, options, subsystem, clock)?;
+    if authreq != 0 || concatenates || (is_wanted && !is_proved && subsystem != nqn::DISCOVERY) {
+        return Ok((id, authenticate(queue, options, subsystem, concatenates, clock)?));
     }
-    Ok(id)
+    Ok((id, None))
 }
 
 /// What a refused Connect means; `dw0` is of its completion.

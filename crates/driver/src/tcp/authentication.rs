@@ -1,7 +1,7 @@
 //! A queue's authentication: what comes between Connect and everything else where the target, or the host,
 //! asks for it (Base 2.0, 8.13.5). Exponentials are made on the calling thread.
 
-use nearside_auth::{Exchange, ROOM, Refused};
+use nearside_auth::{Exchange, Psk, ROOM, Refused};
 use nearside_clock::Clock;
 use nearside_spec::fabrics::command::{FabricsCommand, Security};
 
@@ -9,20 +9,23 @@ use super::host::Options;
 use super::queue::Queue;
 use crate::{Command, CommandKind, Error};
 
-/// Proves who the host is and, where it has a key for that, has the target prove who it is.
+/// Proves who the host is and, where it has a key for that, has the target prove who it is. The PSK for a
+/// secure channel, where that is to follow.
 pub(super) fn authenticate(
     queue: &mut Queue,
     options: &Options,
     subsystem: &str,
+    concatenates: bool,
     clock: &dyn Clock,
-) -> Result<(), Error> {
+) -> Result<Option<Psk>, Error> {
     let refused = |why: String| Error::Refused { what: "authentication", why, again: false };
     let Some(keys) = &options.keys else {
         let host = &options.host_nqn;
         return Err(refused(format!("it wants {host} to prove who it is, and there is no key")));
     };
-    let mut exchange = Exchange::new(keys, &options.host_nqn, subsystem)
+    let exchange = Exchange::new(keys, &options.host_nqn, subsystem)
         .map_err(|source| Error::System { what: "random numbers", source })?;
+    let mut exchange = if concatenates { exchange.concatenating() } else { exchange };
     send(queue, exchange.negotiate(), clock)?;
     let challenge = receive(queue, clock)?;
     let said = match exchange.reply(&challenge) {
@@ -33,8 +36,8 @@ pub(super) fn authenticate(
         Err(refusal) => Err(refusal),
     };
     match said {
-        Ok(None) => Ok(()),
-        Ok(Some(last)) => send(queue, last, clock),
+        Ok(None) => Ok(exchange.generated()),
+        Ok(Some(last)) => send(queue, last, clock).map(|()| exchange.generated()),
         Err(refusal) => {
             let why = refusal.why().name();
             Err(refused(match refusal {

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use nearside_auth::{Key, Keys};
+use nearside_auth::{Key, Keys, TlsKey};
+use nearside_channel::Tls;
 use nearside_spec::fabrics::nqn;
 use sha2::{Digest, Sha256};
 
@@ -31,6 +32,11 @@ pub struct Options {
     /// What it proves itself by to a target that asks for that; with a key of the subsystem's, only one that
     /// proves itself is taken.
     pub keys: Option<Keys>,
+    /// With it each connection is encrypted by TLS, and both ends prove by it who they are.
+    pub tls: Option<(TlsKey, Tls)>,
+    /// With it the keys of `keys` generate what encrypts each connection: the first one begins in the clear,
+    /// and is made again over TLS (secure channel concatenation).
+    pub concatenates: Option<Tls>,
 }
 
 /// How a lost connection is made again: the kernel's `reconnect_delay` and `ctrl_loss_tmo`, with its
@@ -74,6 +80,8 @@ impl Default for Options {
             connect_ms: 5_000,
             recovery: Recovery::default(),
             keys: None,
+            tls: None,
+            concatenates: None,
         }
     }
 }
@@ -88,6 +96,15 @@ impl Options {
         let read = |path: &Path| Key::read(path).map_err(|e| format!("{}: {e}", path.display()));
         let keys = Keys { host: read(host)?, controller: controller.map(read).transpose()? };
         Ok(Options { keys: Some(keys), ..self })
+    }
+
+    /// Over `tls`, with the key that a file holds.
+    ///
+    /// # Errors
+    /// Why it holds none.
+    pub fn with_tls_key_of(self, path: &Path, tls: Tls) -> Result<Options, String> {
+        let key = TlsKey::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(Options { tls: Some((key, tls)), ..self })
     }
 
     /// In the name of another host. One named by a UUID has that as its identifier.

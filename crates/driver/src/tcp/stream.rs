@@ -3,10 +3,13 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use nearside_auth::Psk;
+use nearside_channel::{Channel, Tls, TlsError};
+use nearside_clock::Clock;
 use nearside_dma::wait_readable;
 
 /// Bytes of the inbox: many small PDUs by one call of the system.
@@ -44,7 +47,7 @@ impl Buffers for () {
 /// A connection's bytes in both directions.
 #[derive(Debug)]
 pub(super) struct Stream {
-    socket: TcpStream,
+    channel: Channel,
     small: Vec<u8>,
     pieces: VecDeque<SendPiece>,
     inbox: Box<[u8]>,
@@ -85,7 +88,7 @@ impl Stream {
     pub(super) fn of(socket: TcpStream) -> io::Result<Stream> {
         socket.set_nonblocking(true)?;
         Ok(Stream {
-            socket,
+            channel: Channel::plain(socket),
             small: Vec::new(),
             pieces: VecDeque::new(),
             inbox: vec![0; INBOX].into_boxed_slice(),
@@ -95,9 +98,29 @@ impl Stream {
         })
     }
 
+    /// Encrypts it, before anything else is sent: a handshake by a PSK.
+    pub(super) fn encrypt(
+        &mut self,
+        tls: &Tls,
+        psk: Psk,
+        timeout: Duration,
+        clock: &dyn Clock,
+    ) -> Result<(), TlsError> {
+        let until = clock.now() + timeout.as_nanos() as u64;
+        self.channel.connect(tls, psk)?;
+        while !self.channel.handshake()? {
+            let now = clock.now();
+            if now >= until {
+                return Err(TlsError::Io(io::ErrorKind::TimedOut.into()));
+            }
+            wait_readable(self.channel.socket().as_fd(), false, Some(until - now));
+        }
+        Ok(())
+    }
+
     /// The socket, once more: to end the connection while somebody waits for it.
     pub(super) fn socket(&self) -> io::Result<TcpStream> {
-        self.socket.try_clone()
+        self.channel.socket().try_clone()
     }
 
     /// Queues bytes that are copied.
@@ -127,7 +150,7 @@ impl Stream {
             self.calls += 1;
             let wrote =
                 if let (1, Some(&SendPiece::Small { from, to })) = (self.pieces.len(), self.pieces.front()) {
-                    self.socket.write(self.small.get(from..to).unwrap_or(&[]))
+                    self.channel.write(self.small.get(from..to).unwrap_or(&[]))
                 } else {
                     let mut slices = [IoSlice::new(&[]); VECTORS];
                     let mut used = 0;
@@ -139,7 +162,7 @@ impl Stream {
                         *slice = IoSlice::new(bytes.unwrap_or(&[]));
                         used += 1;
                     }
-                    self.socket.write_vectored(&slices[..used])
+                    self.channel.write_vectored(&slices[..used])
                 };
             let Some(mut wrote) = unless_would_block(wrote)? else { return Ok(()) };
             if wrote == 0 {
@@ -194,9 +217,9 @@ impl Stream {
         let most = direct + room.len();
         self.calls += 1;
         let got = if direct > 0 {
-            self.socket.read_vectored(&mut [IoSliceMut::new(wanted), IoSliceMut::new(room)])
+            self.channel.read_vectored(&mut [IoSliceMut::new(wanted), IoSliceMut::new(room)])
         } else {
-            self.socket.read(room)
+            self.channel.read(room)
         };
         match unless_would_block(got)? {
             None => Ok((0, false)),
@@ -204,19 +227,22 @@ impl Stream {
             Some(got) => {
                 let beyond = got.saturating_sub(direct);
                 self.end += beyond;
-                Ok((got.min(direct), got == most))
+                // Encrypted, a record came; the next may be there.
+                Ok((got.min(direct), got == most || self.channel.is_encrypted()))
             }
         }
     }
 
     /// Sleeps until something came (or may be sent, where something waits to be), or the time is over.
     pub(super) fn wait(&self, timeout: Option<Duration>) {
-        wait_readable(self.socket.as_fd(), self.is_sending(), timeout);
+        if !self.channel.has_more() {
+            wait_readable(self.channel.socket().as_fd(), self.is_sending(), timeout);
+        }
     }
 
     /// Says farewell: nothing more will be sent.
     pub(super) fn finish(&mut self) {
         self.pieces.clear();
-        let _ = self.socket.shutdown(Shutdown::Write);
+        self.channel.finish();
     }
 }

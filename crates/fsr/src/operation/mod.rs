@@ -22,6 +22,7 @@ mod checksum;
 mod count;
 mod gather;
 mod nearest;
+mod program;
 mod read;
 mod search;
 mod select;
@@ -31,6 +32,9 @@ use checksum::SumFiles;
 use count::CountFiles;
 use gather::GatherRows;
 use nearest::NearestRows;
+pub(crate) use program::Compiled;
+use program::ProgramOverFiles;
+pub(crate) use program::stored;
 use read::ReadFiles;
 use search::SearchFiles;
 use select::SelectFiles;
@@ -55,6 +59,7 @@ pub(crate) enum Bytes {
     Gather(Box<GatherRows>),
     Nearest(Box<NearestRows>),
     Select(Box<SelectFiles>),
+    Program(Box<ProgramOverFiles>),
 }
 
 /// Does the same with each of them.
@@ -68,16 +73,18 @@ macro_rules! each {
             Bytes::Gather($operation) => $what,
             Bytes::Nearest($operation) => $what,
             Bytes::Select($operation) => $what,
+            Bytes::Program($operation) => $what,
         }
     };
 }
 
 impl Work {
-    /// Makes ready what a request asks for.
+    /// Makes ready what a request asks for; `stored`: what had to be [read before](stored).
     pub(crate) async fn new<M: Media>(
         retriever: &Retriever,
         media: &M,
         request: &Request,
+        stored: Vec<u8>,
     ) -> Result<Work, Failure> {
         let totals = request.resume.as_ref().map(|c| c.totals).unwrap_or_default();
         Ok(Work::Bytes(match &request.operation {
@@ -96,6 +103,9 @@ impl Work {
             Operation::Gather(options) => Bytes::Gather(Box::new(GatherRows::new(options)?)),
             Operation::Nearest(options) => Bytes::Nearest(Box::new(NearestRows::new(options))),
             Operation::Select(options) => Bytes::Select(Box::new(SelectFiles::new(media, options).await?)),
+            Operation::Program(options) => {
+                Bytes::Program(Box::new(ProgramOverFiles::new(retriever, media, options, stored).await?))
+            }
         }))
     }
 
@@ -166,6 +176,11 @@ pub(crate) trait ByteOperation {
         bytes: &[u8],
     ) -> Result<Flow, Failure> {
         self.take(media, job, offset, bytes).await
+    }
+
+    /// Whether it has left the range that was asked for last, to go on with [what it wants](Self::then).
+    fn is_elsewhere(&self) -> bool {
+        false
     }
 
     /// Which bytes of a file of `size` bytes it wants after those that it has had, from where to where, one
@@ -251,6 +266,11 @@ impl<'f, 'a, S: Sink> Feeding<'f, 'a, S> {
         };
         each!(bytes, operation => operation.begin(&job));
         (Feeding { bytes, job }, range)
+    }
+
+    /// [`ByteOperation::is_elsewhere`].
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        each!(&*self.bytes, operation => operation.is_elsewhere())
     }
 
     /// Whether it can be said now that the file has failed.

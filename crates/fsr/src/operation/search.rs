@@ -8,10 +8,10 @@ use nearside_ndp::{Flow, Position, Taken};
 use nearside_near_data::{Answer, Cursor, Failure, Record, SearchOptions, SearchTotals};
 
 use super::{ByteOperation, Ended, Job, failure, in_slices};
+use crate::kept::Kept;
 use crate::media::Media;
 use crate::model::Sink;
 use crate::provider::CHUNK;
-use crate::searches::Searches;
 
 /// A line longer than this may be cut where the answer is full; a shorter one waits for the next answer.
 const CUT: usize = 1024;
@@ -41,16 +41,16 @@ impl SearchFiles {
     /// Compiles the patterns, unless they are known.
     pub(crate) async fn compile<M: Media>(
         media: &M,
-        searches: &Arc<Searches>,
+        searches: &Arc<Kept<ndp::Search>>,
         options: &SearchOptions,
         totals: SearchTotals,
     ) -> Result<SearchFiles, Failure> {
-        let search = match searches.get(options) {
+        let search = match searches.get(|search| search.options() == options) {
             Some(search) => Ok(search),
             None if ndp::Search::is_cheap(options) => ndp::Search::compile(options.clone()).map(Arc::new),
             None => {
                 let (searches, options) = (Arc::clone(searches), options.clone());
-                media.offload(move || searches.compile(options)).await
+                media.offload(move || ndp::Search::compile(options).map(|s| searches.keep(s))).await
             }
         };
         let search = search.map_err(|e| Failure::InvalidPattern(e.to_string()))?;

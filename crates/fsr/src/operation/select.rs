@@ -1,10 +1,11 @@
-//! Rows of text tables, chosen by what they hold, and what is made of their groups.
+//! Rows of tables, chosen by what they hold, and what is made of their groups.
 
 use std::sync::Arc;
 
 use nearside_ndp::Flow;
+use nearside_ndp::select::parquet::{TAIL, begins};
 use nearside_ndp::select::{Fault, Place, SAMPLE, Selection, Selector, Step};
-use nearside_near_data::{Cursor, Failure, Record, SelectOptions};
+use nearside_near_data::{Cursor, Failure, Record, RowFormat, SelectOptions};
 
 use super::{ByteOperation, Ended, Job, in_slices};
 use crate::media::Media;
@@ -14,8 +15,10 @@ use crate::model::Sink;
 pub(crate) struct SelectFiles {
     selection: Arc<Selection>,
     selector: Selector,
-    /// What has come of the beginning of the file at hand, until its columns are known.
+    /// What has come of the beginning of the file at hand, until its columns are known; of Parquet, of its
+    /// end, from a byte on.
     head: Vec<u8>,
+    from: u64,
     known: bool,
     /// Its rows have been asked for.
     asked: bool,
@@ -37,12 +40,35 @@ impl SelectFiles {
         };
         let selection = Arc::new(selection.map_err(Failure::InvalidPattern)?);
         let selector = Selector::new(&selection);
-        let (head, at) = (Vec::new(), Place::default());
-        Ok(SelectFiles { selection, selector, head, known: false, asked: false, at, named: false })
+        let (head, from, at) = (Vec::new(), 0, Place::default());
+        Ok(SelectFiles { selection, selector, head, from, known: false, asked: false, at, named: false })
+    }
+
+    fn is_parquet(&self) -> bool {
+        self.selection.options().format == RowFormat::Parquet
+    }
+
+    /// Learns it by the file's end, where all of the footer has come; else it has to come.
+    async fn learn_of<M: Media>(&mut self, media: &M, size: u64) -> Result<(), Failure> {
+        let footer = begins(&self.head, size).map_err(failure)?;
+        if footer < self.from {
+            self.from = footer;
+            self.head.clear();
+            return Ok(());
+        }
+        let (head, selection) = (std::mem::take(&mut self.head), Arc::clone(&self.selection));
+        let skip = usize::try_from(footer - self.from).unwrap_or(usize::MAX);
+        let plan = move || selection.plan_of(head.get(skip..).unwrap_or_default(), footer);
+        self.selector.begin(Arc::new(media.offload(plan).await.map_err(failure)?), self.at);
+        self.known = true;
+        Ok(())
     }
 
     /// Learns what columns the file has by its beginning.
     async fn learn<M: Media>(&mut self, media: &M, size: u64) -> Result<(), Failure> {
+        if self.is_parquet() {
+            return self.learn_of(media, size).await;
+        }
         let head = std::mem::take(&mut self.head);
         let (whole, light) = (head.len() as u64 >= size, self.selection.is_light(head.len() as u64));
         let selection = Arc::clone(&self.selection);
@@ -86,7 +112,7 @@ fn failure(fault: Fault) -> Failure {
 
 impl ByteOperation for SelectFiles {
     fn range(&self, size: u64, _at: &Cursor) -> (u64, u64) {
-        (0, size.min(SAMPLE as u64))
+        if self.is_parquet() { (size.saturating_sub(TAIL), size) } else { (0, size.min(SAMPLE as u64)) }
     }
 
     fn begin<S: Sink>(&mut self, job: &Job<'_, S>) {
@@ -94,6 +120,7 @@ impl ByteOperation for SelectFiles {
         self.at = Place { offset, row: line, found };
         (self.known, self.asked, self.named) = (false, false, false);
         self.head.clear();
+        self.from = self.range(job.size, &job.at).0;
     }
 
     fn piece(&self) -> usize {
@@ -107,14 +134,19 @@ impl ByteOperation for SelectFiles {
         _offset: u64,
         bytes: &[u8],
     ) -> Result<Flow, Failure> {
+        let mut piece = bytes;
         if !self.known {
             self.head.extend_from_slice(bytes);
-            if self.head.len() as u64 >= job.size.min(SAMPLE as u64) {
+            let wanted = if self.is_parquet() { job.size - self.from } else { job.size.min(SAMPLE as u64) };
+            if self.head.len() as u64 >= wanted {
                 self.learn(media, job.size).await?;
             }
-            return Ok(Flow::More);
+            if !(self.known && self.is_parquet()) {
+                return Ok(Flow::More);
+            }
+            // Which bytes are wanted is said by the rows.
+            piece = &[];
         }
-        let mut piece = bytes;
         loop {
             let room = self.room(job);
             match in_slices(media, self.selector.feed(&mut piece, room)).await.map_err(failure)? {
@@ -128,6 +160,10 @@ impl ByteOperation for SelectFiles {
     }
 
     fn then(&mut self, size: u64) -> Result<Vec<(u64, u64)>, Failure> {
+        if self.is_parquet() {
+            let footer = if self.from < size { vec![(self.from, size)] } else { Vec::new() };
+            return Ok(if self.known { self.selector.wants() } else { footer });
+        }
         let from = self.selector.offset();
         let wants = self.known && !std::mem::replace(&mut self.asked, true) && from < size;
         Ok(if wants { vec![(from, size)] } else { Vec::new() })
@@ -163,7 +199,7 @@ impl ByteOperation for SelectFiles {
 }
 
 impl SelectFiles {
-    /// Has a line that takes long be read where nobody waits.
+    /// Has what takes long be done where nobody waits.
     async fn long<M: Media>(&mut self, media: &M) -> Result<(), Failure> {
         if let Some(long) = self.selector.long() {
             let read = media.offload(move || long.read()).await;

@@ -44,6 +44,7 @@ pub enum Got {
     Near(u64, f32),
     Attribute(String, u64, Vec<u8>),
     Batch(u64, u64),
+    Emitted(Vec<u8>, bool),
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -100,6 +101,7 @@ impl Sink for Records {
                 Got::Attribute(text(name), *offset, value.to_vec())
             }
             Record::Batch { rows, bad, .. } => Got::Batch(*rows, *bad),
+            Record::Emitted { bytes, continues } => Got::Emitted(bytes.to_vec(), *continues),
         };
         let size = 24
             + match &record {
@@ -109,6 +111,7 @@ impl Sink for Records {
                 Record::Row { values, .. } => values.len(),
                 Record::Attribute { name, value, .. } => name.len() + value.len(),
                 Record::Batch { stream, .. } => stream.len(),
+                Record::Emitted { bytes, .. } => bytes.len(),
                 _ => 24,
             };
         if self.used + size + path_len + 64 > self.limit {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use nearside_clock::TscClock;
 use nearside_conformance::needs;
-use nearside_device::{AnaState, Identity, PortAccess};
+use nearside_device::{AnaState, Identity, PortStates};
 use nearside_embedded::Options;
 use nearside_firmware::Fsr;
 use nearside_front_tcp::{Offer, Server};
@@ -404,7 +404,7 @@ fn an_address_that_does_not_serve_is_left_and_a_state_that_ends_is_waited_for() 
     let two = Address { port: listener.local_addr().unwrap().port(), ..one.clone() };
     assert_eq!(server.listen(listener).unwrap(), 1);
     let subsystem = server.target().offers()[0].subsystem.clone();
-    let set = |port: u16, all| subsystem.set_access(port, PortAccess { all, ..PortAccess::default() });
+    let set = |port: u16, all| subsystem.set_ana(port, PortStates { all, ..PortStates::default() });
     // There is another, which is taken at once.
     let (mut session, told) = open(&[&one, &two], every(NEVER));
     session.nop().unwrap();
@@ -415,7 +415,7 @@ fn an_address_that_does_not_serve_is_left_and_a_state_that_ends_is_waited_for() 
     assert!(said[0].to_string().contains("Asymmetric Access Inaccessible"), "{said:?}");
     // There is none, until an attempt later.
     let subsystem = subsystem.clone();
-    let set = move |port: u16, all| subsystem.set_access(port, PortAccess { all, ..PortAccess::default() });
+    let set = move |port: u16, all| subsystem.set_ana(port, PortStates { all, ..PortStates::default() });
     set(1, AnaState::PersistentLoss);
     let waits = AtomicUsize::new(0);
     let host = HostOptions { recovery: every(SOON), ..HostOptions::default() };

@@ -13,7 +13,7 @@ use crate::fuel::Fuel;
 
 /// A value on the stack; texts lie in the row, or among those of the condition.
 #[derive(Clone, Copy, Debug)]
-enum Held {
+pub(super) enum Held {
     Null,
     Bool(bool),
     Int(i64),
@@ -25,7 +25,7 @@ enum Held {
 }
 
 #[derive(Debug)]
-enum Step {
+pub(super) enum Step {
     /// A slot of the row.
     Slot(usize),
     Value(Held),
@@ -43,8 +43,8 @@ enum Step {
 /// A condition for a table.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
-    steps: Vec<Step>,
-    texts: Vec<String>,
+    pub(super) steps: Vec<Step>,
+    pub(super) texts: Vec<String>,
 }
 
 /// What is known of a value before there are rows.
@@ -302,7 +302,7 @@ async fn matches(regex: &Automaton, machine: &mut Machine, text: &[u8], fuel: &m
     }
 }
 
-fn of_cell(cell: Cell) -> Held {
+pub(super) fn of_cell(cell: Cell) -> Held {
     match cell {
         Cell::Null | Cell::Bad(..) => Held::Null,
         Cell::Bool(is) => Held::Bool(is),
@@ -326,7 +326,7 @@ fn truth_of(held: Held) -> Option<bool> {
 }
 
 /// How two values compare; `None`: one is unknown.
-fn order<'t>(a: Held, b: Held, bytes: impl Fn(Held) -> &'t [u8]) -> Option<Ordering> {
+pub(super) fn order<'t>(a: Held, b: Held, bytes: impl Fn(Held) -> &'t [u8]) -> Option<Ordering> {
     use Held::*;
     let time = |days: i32| i64::from(days) * DAY_US;
     Some(match (a, b) {
@@ -344,7 +344,7 @@ fn order<'t>(a: Held, b: Held, bytes: impl Fn(Held) -> &'t [u8]) -> Option<Order
     })
 }
 
-fn compares(how: Comparison, order: Ordering) -> bool {
+pub(super) fn compares(how: Comparison, order: Ordering) -> bool {
     match how {
         Comparison::Equal => order.is_eq(),
         Comparison::NotEqual => order.is_ne(),

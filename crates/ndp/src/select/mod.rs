@@ -1,13 +1,13 @@
-//! Rows of CSV and JSON lines, chosen and put together: what [`SelectOptions`] ask of a file.
+//! Rows of CSV, JSON lines and Parquet, chosen and put together: what [`SelectOptions`] ask of a file.
 //!
-//! How a file passes: its beginning says what columns there are and of which types ([`Selection::plan`]); its
-//! bytes are cut into rows (`rows`), of which the fields that are asked for become values (`value`, `json`);
-//! the condition is asked (`filter`); what it holds for goes into a batch (`arrow`) or a group (`groups`).
-//! A [`Selector`] does so piece by piece, and stops where its caller has something to do ([`Step`]). Its
-//! futures are pending when a slice is spent.
+//! How a file passes: its beginning says what columns there are, of which types ([`Selection::plan`]), or a
+//! footer does ([`Selection::plan_of`]); its bytes are cut into rows (`rows`, `parquet`), of which the fields
+//! that are asked for become values (`value`, `json`); the condition is asked (`filter`); what it holds for
+//! goes into a batch (`arrow`) or a group (`groups`). A [`Selector`] does so piece by piece, and stops where
+//! its caller has something to do ([`Step`]). Its futures are pending when a slice is spent.
 //!
-//! It holds a row ([`MAX_ROW`]), a batch (at most what its caller has room for), the groups (some MiB), and
-//! what regular expressions need (some MiB each, of which there are few).
+//! It holds a row ([`MAX_ROW`]), a batch (at most what its caller has room for), the groups (some MiB), what
+//! regular expressions need (some MiB each, of which there are few), and pages of Parquet (`parquet`).
 
 mod arrow;
 mod filter;
@@ -15,34 +15,30 @@ mod groups;
 mod json;
 mod like;
 mod merge;
+pub mod parquet;
+mod plan;
 mod rows;
 mod table;
 mod value;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use nearside_near_data::{ColumnType, MAX_FIELDS, RowFormat, SelectOptions, Term};
+use nearside_near_data::{ColumnType, SelectOptions, Term};
 
 use crate::automaton::Automaton;
 use crate::fuel::Fuel;
-use filter::{Asking, Filter};
-use groups::{Groups, Making};
-use json::{Members, Parsed};
+use filter::Asking;
+use groups::Groups;
+use json::Parsed;
 pub use merge::{Merge, MergeError};
+pub use plan::{Plan, SAMPLE, SAMPLE_ROWS};
 use rows::{Cut, Rows};
 pub use table::{NotArrow, Table, Value};
-use value::{Cell, Guess, parse};
+use value::{Cell, parse};
 
 /// Longest row, in bytes.
 pub const MAX_ROW: usize = 128 << 10;
-/// Bytes of a file's beginning from which its columns and their types are known.
-pub const SAMPLE: usize = 256 << 10;
-/// Rows of it that are looked at for that.
-pub const SAMPLE_ROWS: usize = 1000;
-/// What is looked at within a slice: bytes of a file's beginning, and columns of a schema.
-const LIGHT_HEAD: u64 = 4 << 10;
-const LIGHT_SCHEMA: usize = 32;
 /// Longer lines of JSON are read where nobody waits: reading one cannot be cut.
 const LONG_LINE: usize = 4 << 10;
 /// Most bytes of a batch, about.
@@ -115,288 +111,6 @@ impl Selection {
     pub fn options(&self) -> &SelectOptions {
         &self.options
     }
-
-    /// Whether [`plan`](Selection::plan) takes no longer than a slice for a head of so many bytes.
-    #[must_use]
-    pub fn is_light(&self, head: u64) -> bool {
-        head <= LIGHT_HEAD && self.options.schema.len() <= LIGHT_SCHEMA
-    }
-
-    /// Makes ready for a file that begins with `head`, of which that may be all. It takes milliseconds for a
-    /// head of [`SAMPLE`] bytes, and cannot be cut.
-    ///
-    /// # Errors
-    /// [`Fault::Table`]: a column is not there or of another type than the condition or an aggregate needs.
-    pub fn plan(&self, head: &[u8], whole: bool) -> Result<Plan, Fault> {
-        let options = &self.options;
-        let (columns, start) = match options.format {
-            RowFormat::JsonLines => (self.json_columns(head, whole)?, 0),
-            RowFormat::Csv { header, .. } => self.csv_columns(head, whole, header)?,
-        };
-        Plan::bind(options, columns, start).map_err(Fault::Table)
-    }
-
-    /// A column by its name and by what its values in the head were like. Where that is the whole file, a
-    /// column without a value is null, whatever its type.
-    fn column(&self, name: String, guess: Guess, whole: bool) -> Column {
-        let given = self.given.get(&name);
-        let null = given.is_none() && whole && guess.is_none();
-        Column { kind: given.map_or_else(|| guess.kind(), |kind| *kind), null, name }
-    }
-
-    fn json_columns(&self, head: &[u8], whole: bool) -> Result<Vec<Column>, Fault> {
-        let mut lines = head;
-        if !whole {
-            // A line that goes on is none yet.
-            lines = memchr::memrchr(b'\n', head).and_then(|end| head.get(..end)).unwrap_or_default();
-        }
-        let (mut seen, mut rows) = (json::Seen::default(), 0);
-        let rows_of =
-            lines.split(|byte| *byte == b'\n').filter(|line| !line.iter().all(u8::is_ascii_whitespace));
-        for line in rows_of.take(SAMPLE_ROWS) {
-            seen.guess(line, MAX_FIELDS);
-            rows += 1;
-        }
-        if rows == 0 && !whole && self.options.schema.is_empty() {
-            return Err(no_row());
-        }
-        let mut columns: Vec<_> =
-            seen.columns().map(|(name, guess)| self.column(name, guess, whole)).collect();
-        let known: HashSet<String> = columns.iter().map(|column| column.name.clone()).collect();
-        for (name, kind) in &self.options.schema {
-            if columns.len() < MAX_FIELDS && !known.contains(name) {
-                columns.push(Column { name: name.clone(), kind: *kind, null: false });
-            }
-        }
-        Ok(columns)
-    }
-
-    /// The columns, and where the rows begin.
-    fn csv_columns(&self, head: &[u8], whole: bool, header: bool) -> Result<(Vec<Column>, u64), Fault> {
-        let (mut rows, mut rest, mut start) = (Rows::new(self.options.format, true), head, 0);
-        rows.set_skips(self.options.skip_bad && !header);
-        let (mut names, mut guesses): (Option<Vec<String>>, Vec<Guess>) = (None, Vec::new());
-        let mut seen = 0;
-        while seen < SAMPLE_ROWS {
-            let end = whole && rest.is_empty();
-            match rows.cut(&mut rest, end) {
-                Ok(Cut::More) if !whole => break,
-                Err(fault) if header && names.is_none() => {
-                    return Err(Fault::Table(format!("the row of names: {fault}")));
-                }
-                // What is wrong with a row is said when its turn comes.
-                Ok(Cut::End) | Err(_) => break,
-                Ok(Cut::More | Cut::Going | Cut::Bad) => continue,
-                Ok(Cut::Row) => {}
-            }
-            let text = |nth: usize| {
-                let (from, to) = rows.field(nth);
-                rows.text().get(from..to).unwrap_or_default()
-            };
-            if header && names.is_none() {
-                let all = (0..rows.fields()).map(|nth| String::from_utf8_lossy(text(nth)).into_owned());
-                names = Some(all.collect());
-                start = (head.len() - rest.len()) as u64;
-                rows.set_skips(self.options.skip_bad);
-                continue;
-            }
-            if seen == 0 {
-                let fields = names.as_ref().map_or(rows.fields(), Vec::len);
-                guesses.resize(fields, Guess::default());
-            }
-            // Rows with another number of fields say so when their turn comes.
-            for (nth, guess) in guesses.iter_mut().enumerate().take(rows.fields()) {
-                guess.text(text(nth));
-            }
-            seen += 1;
-        }
-        let schema = &self.options.schema;
-        let names = match names {
-            Some(names) => names,
-            None if header && schema.is_empty() && whole => {
-                return Err(Fault::Table("there is no row of names".to_owned()));
-            }
-            None if schema.is_empty() && !whole && seen == 0 => return Err(no_row()),
-            None if !schema.is_empty() => schema.iter().map(|(name, _)| name.clone()).collect(),
-            None => (1..=guesses.len()).map(|nth| format!("column_{nth}")).collect(),
-        };
-        if names.len() > MAX_FIELDS {
-            return Err(Fault::Table(format!("a row has more than {MAX_FIELDS} fields")));
-        }
-        guesses.resize(names.len(), Guess::default());
-        let columns = names.into_iter().zip(guesses).map(|(name, guess)| self.column(name, guess, whole));
-        Ok((columns.collect(), start))
-    }
-}
-
-/// A column of a table.
-#[derive(Debug)]
-struct Column {
-    name: String,
-    kind: ColumnType,
-    /// The file is known to have no value of it.
-    null: bool,
-}
-
-fn no_row() -> Fault {
-    Fault::Table(format!("no row ends within {} KiB: a schema says what columns there are", SAMPLE >> 10))
-}
-
-/// What is done with the rows of a file.
-#[derive(Debug)]
-pub struct Plan {
-    /// How many fields a row of CSV has.
-    fields: usize,
-    /// The columns that are asked for: their places in a row of CSV, names and types. Those of the condition
-    /// come first.
-    slots: Vec<(usize, String, ColumnType)>,
-    asked: usize,
-    filter: Filter,
-    /// The slots that are answered, or that make groups.
-    output: Vec<usize>,
-    makings: Vec<Making>,
-    /// Groups are answered, and not rows.
-    grouped: bool,
-    /// What is answered.
-    answered: Vec<(String, ColumnType)>,
-    members: Members,
-    /// The stream's schema.
-    schema: Vec<u8>,
-    start: u64,
-}
-
-impl Plan {
-    fn bind(options: &SelectOptions, columns: Vec<Column>, start: u64) -> Result<Plan, String> {
-        let mut slots = Slots::new(&columns);
-        let mut slot = |name: &str| {
-            let (at, column) = slots.named(name)?;
-            Ok((at, Some(column.kind).filter(|_| !column.null)))
-        };
-        let filter = Filter::bind(&options.filter, &mut slot)?;
-        let of_filter = options.filter.iter().filter_map(|term| match term {
-            Term::Column(name) => Some(name),
-            _ => None,
-        });
-        let asked = of_filter.collect::<std::collections::BTreeSet<_>>().len();
-        let (mut output, mut answered) = (Vec::new(), Vec::new());
-        let grouped = !options.aggregates.is_empty() || !options.group_by.is_empty();
-        let wanted = match (grouped, options.columns.is_empty()) {
-            (true, true) => &options.group_by,
-            (true, false) => return Err("columns and groups cannot both be answered".to_owned()),
-            (false, _) => &options.columns,
-        };
-        for name in wanted {
-            let (at, column) = slots.named(name)?;
-            output.push(at);
-            answered.push((name.clone(), column.kind));
-        }
-        if !grouped && options.columns.is_empty() {
-            // By their places: two may have one name.
-            output = (0..columns.len()).map(|place| slots.at(place)).collect();
-            answered = columns.iter().map(|column| (column.name.clone(), column.kind)).collect();
-        }
-        let mut makings = Vec::new();
-        for aggregate in &options.aggregates {
-            let (at, kind) = match &aggregate.column {
-                Some(name) => {
-                    let (at, column) = slots.named(name)?;
-                    use nearside_near_data::Function::{Average, Sum};
-                    let kind = match (aggregate.function, column.kind) {
-                        (Sum | Average, _) if column.null => ColumnType::Int64,
-                        (Sum | Average, ColumnType::Int64 | ColumnType::Float64) => column.kind,
-                        (Sum | Average, kind) => {
-                            return Err(format!("{aggregate}: {} is no number", kind.name()));
-                        }
-                        (_, kind) => kind,
-                    };
-                    (Some(at), kind)
-                }
-                None => (None, ColumnType::Int64),
-            };
-            let making = Making { function: aggregate.function, slot: at, kind };
-            match &making.kinds()[..] {
-                [sum, count] => {
-                    answered.push((format!("{aggregate}.sum"), *sum));
-                    answered.push((format!("{aggregate}.count"), *count));
-                }
-                kinds => answered.extend(kinds.iter().map(|kind| (aggregate.to_string(), *kind))),
-            }
-            makings.push(making);
-        }
-        let slots = slots.all;
-        let members =
-            slots.iter().enumerate().map(|(at, (_, name, kind))| (name.clone(), at, *kind)).collect();
-        let mut schema = Vec::new();
-        arrow::schema(answered.iter().map(|(name, kind)| (name.as_str(), *kind)), &mut schema);
-        let (fields, members) = (columns.len(), Members::new(members));
-        Ok(Plan { fields, slots, asked, filter, output, makings, grouped, answered, members, schema, start })
-    }
-
-    /// The byte of the file at which its rows begin.
-    #[must_use]
-    pub fn start(&self) -> u64 {
-        self.start
-    }
-
-    fn groups(&self) -> bool {
-        self.grouped
-    }
-}
-
-/// Columns of a table as they come to be asked for.
-struct Slots<'c> {
-    columns: &'c [Column],
-    /// Where a name stands first, and whether it stands there again.
-    places: HashMap<&'c str, (usize, bool)>,
-    /// Of each place, its slot.
-    of: Vec<Option<usize>>,
-    all: Vec<(usize, String, ColumnType)>,
-}
-
-impl<'c> Slots<'c> {
-    fn new(columns: &'c [Column]) -> Slots<'c> {
-        let mut places = HashMap::new();
-        for (place, column) in columns.iter().enumerate() {
-            places
-                .entry(column.name.as_str())
-                .and_modify(|(_, again)| *again = true)
-                .or_insert((place, false));
-        }
-        Slots { columns, places, of: vec![None; columns.len()], all: Vec::new() }
-    }
-
-    fn named(&mut self, name: &str) -> Result<(usize, &'c Column), String> {
-        match self.places.get(name) {
-            None => Err(missing(name, self.columns)),
-            Some((_, true)) => Err(format!("there is more than one column {name:?}")),
-            Some((place, false)) => {
-                let place = *place;
-                let column = self.columns.get(place).ok_or_else(|| missing(name, self.columns))?;
-                Ok((self.at(place), column))
-            }
-        }
-    }
-
-    fn at(&mut self, place: usize) -> usize {
-        let (Some(slot), Some(column)) = (self.of.get_mut(place), self.columns.get(place)) else {
-            return 0;
-        };
-        *slot.get_or_insert_with(|| {
-            self.all.push((place, column.name.clone(), column.kind));
-            self.all.len() - 1
-        })
-    }
-}
-
-/// Names that a message lists.
-const LISTED: usize = 12;
-
-fn missing(name: &str, columns: &[Column]) -> String {
-    let mut known: Vec<&str> = columns.iter().take(LISTED).map(|column| column.name.as_str()).collect();
-    if columns.len() > LISTED {
-        known.push("...");
-    }
-    format!("there is no column {name:?} (there are: {})", known.join(", "))
 }
 
 /// Where a selection begins, or goes on.
@@ -420,25 +134,34 @@ pub enum Step {
     Done,
     /// A batch is [there](Selector::batch), to be taken.
     Batch,
-    /// A line is there that takes long to read ([`Selector::long`]).
+    /// Something takes long, and cannot be cut ([`Selector::long`]).
     Long,
 }
 
-/// A line that takes long to read, to be read elsewhere.
-#[derive(Debug)]
-pub struct Long {
-    plan: Arc<Plan>,
-    line: Vec<u8>,
-    row: Parsed,
-    read: Result<(), String>,
+/// What takes long, to be done elsewhere.
+pub struct Long(Work);
+
+enum Work {
+    /// A line that is read.
+    Line { plan: Arc<Plan>, line: Vec<u8>, row: Parsed, read: Result<(), String> },
+    /// A step of Parquet's.
+    Pages(Box<parquet::File>, Result<(), Fault>),
 }
 
 impl Long {
-    /// Reads it.
+    /// Does it.
     #[must_use]
-    pub fn read(mut self) -> Long {
-        self.read = self.plan.members.read(&self.line, &mut self.row, self.plan.slots.len());
-        self
+    pub fn read(self) -> Long {
+        Long(match self.0 {
+            Work::Line { plan, line, mut row, .. } => {
+                let read = plan.members.read(&line, &mut row, plan.slots.len());
+                Work::Line { plan, line, row, read }
+            }
+            Work::Pages(mut file, _) => {
+                let done = file.work();
+                Work::Pages(file, done)
+            }
+        })
     }
 }
 
@@ -449,7 +172,9 @@ enum Row {
     None,
     /// It has to be looked at; a long line has been read.
     Cut { read: bool },
-    /// It is chosen, and waits for room.
+    /// The condition holds for it.
+    Held,
+    /// Its values are there, and it waits for room.
     Chosen,
 }
 
@@ -530,7 +255,11 @@ impl Selector {
     /// Begins with a file, at a place that [`stopped`](Selector::stopped) gave.
     pub fn begin(&mut self, plan: Arc<Plan>, at: Place) {
         let start = at.offset <= plan.start && plan.start == 0;
-        self.rows = Rows::new(self.selection.options.format, start);
+        let from = if plan.groups() { 0 } else { at.row };
+        self.rows = match &plan.parquet {
+            Some(layout) => Rows::Parquet(Box::new(parquet::File::new(layout, from))),
+            None => Rows::new(self.selection.options.format, start),
+        };
         self.rows.set_skips(self.selection.options.skip_bad);
         self.counted = plan.groups() && at.found > 0;
         self.columns = plan.answered.iter().map(|(_, kind)| arrow::Column::new(*kind)).collect();
@@ -550,6 +279,15 @@ impl Selector {
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.here.offset
+    }
+
+    /// Of Parquet, which bytes of the file it wants next, from where to where, one after the other.
+    #[must_use]
+    pub fn wants(&self) -> Vec<(u64, u64)> {
+        match &self.rows {
+            Rows::Parquet(file) => file.wants(),
+            Rows::Csv(_) | Rows::Json(_) => Vec::new(),
+        }
     }
 
     /// Where another selector can go on: before the batch that is there.
@@ -634,11 +372,20 @@ impl Selector {
                     let cut = cut.inspect_err(|_| self.failed = true)?;
                     let taken = before - piece.len();
                     self.next += taken as u64;
-                    self.fuel.spend(20 + 4 * taken as u64).await;
+                    let units = match &self.rows {
+                        Rows::Parquet(file) if cut != Cut::End => {
+                            let passed = file.number().saturating_sub(self.here.row).min(parquet::NEAR);
+                            self.here.row = file.number();
+                            20 + 8 * passed + bytes_of(taken)
+                        }
+                        _ => 20 + 4 * taken as u64,
+                    };
+                    self.fuel.spend(units).await;
                     match cut {
                         Cut::More => return Ok(Step::More),
                         Cut::Going => {}
                         Cut::End => return Ok(Step::Done),
+                        Cut::Long => return Ok(Step::Long),
                         Cut::Row => self.row = Row::Cut { read: false },
                         Cut::Bad => {
                             self.count_bad();
@@ -652,22 +399,19 @@ impl Selector {
                     return Ok(Step::Long);
                 }
                 Row::Cut { read } => {
-                    let chosen = match self.look(plan, read).await {
-                        Ok(chosen) => chosen,
-                        Err(Fault::Row(_)) if self.selection.options.skip_bad => {
-                            self.count_bad();
-                            false
+                    let holds = self.look(plan, read).await;
+                    self.follow(holds, Row::Held)?;
+                }
+                Row::Held => {
+                    if let Rows::Parquet(file) = &mut self.rows {
+                        match file.others(piece) {
+                            Cut::Row => {}
+                            Cut::Long => return Ok(Step::Long),
+                            _ => return Ok(Step::More),
                         }
-                        Err(fault) => {
-                            self.failed = true;
-                            return Err(fault);
-                        }
-                    };
-                    if chosen {
-                        self.row = Row::Chosen;
-                    } else {
-                        self.pass();
                     }
+                    let read = self.values(plan, plan.asked, plan.slots.len()).await;
+                    self.follow(read.map(|()| true), Row::Chosen)?;
                 }
                 Row::Chosen if plan.groups() => {
                     let row = (&self.parsed.cells[..], text_of(&self.rows, &self.parsed));
@@ -685,6 +429,23 @@ impl Selector {
                 }
             }
         }
+    }
+
+    /// Goes on with the row at hand, or passes over it.
+    fn follow(&mut self, chosen: Result<bool, Fault>, next: Row) -> Result<(), Fault> {
+        match chosen {
+            Ok(true) => self.row = next,
+            Ok(false) => self.pass(),
+            Err(Fault::Row(_)) if self.selection.options.skip_bad => {
+                self.count_bad();
+                self.pass();
+            }
+            Err(fault) => {
+                self.failed = true;
+                return Err(fault);
+            }
+        }
+        Ok(())
     }
 
     fn here_found(&self) -> u64 {
@@ -710,48 +471,54 @@ impl Selector {
     /// Names a row, and a column of it, in what is wrong with it.
     fn named(&self, fault: Fault, column: Option<&str>) -> Fault {
         let Fault::Row(what) = fault else { return fault };
-        let (row, byte) = (self.here.row + 1, self.here.offset);
+        let mut at = format!("row {}", self.here.row + 1);
+        if !matches!(self.rows, Rows::Parquet(_)) {
+            at.push_str(&format!(" (byte {})", self.here.offset));
+        }
         Fault::Row(match column {
-            Some(column) => format!("row {row} (byte {byte}), column {column}: {what}"),
-            None => format!("row {row} (byte {byte}): {what}"),
+            Some(column) => format!("{at}, column {column}: {what}"),
+            None => format!("{at}: {what}"),
         })
     }
 
-    /// Reads the values of the row at hand, and asks the condition.
+    /// Reads what the condition needs of the row at hand, and asks it.
     async fn look(&mut self, plan: &Plan, read: bool) -> Result<bool, Fault> {
-        if let Rows::Json(_) = self.rows {
-            if !read {
+        match &self.rows {
+            Rows::Json(_) if read => {}
+            Rows::Json(_) => {
                 let line = self.rows.text();
                 let read = plan.members.read(line, &mut self.parsed, plan.slots.len());
                 let units = 100 + 4 * line.len() as u64;
                 self.fuel.spend(units).await;
                 read.map_err(|what| self.named(Fault::Row(what), None))?;
             }
-        } else {
-            let fields = self.rows.fields();
-            if fields != plan.fields {
-                let what = format!("{fields} fields, and not {}", plan.fields);
-                return Err(self.named(Fault::Row(what), None));
+            Rows::Csv(_) | Rows::Parquet(_) => {
+                let fields = self.rows.fields();
+                if fields != plan.fields && plan.parquet.is_none() {
+                    let what = format!("{fields} fields, and not {}", plan.fields);
+                    return Err(self.named(Fault::Row(what), None));
+                }
+                self.parsed.text.clear();
+                self.parsed.cells.clear();
+                self.parsed.cells.resize(plan.slots.len(), Cell::Null);
             }
-            self.parsed.cells.clear();
-            self.parsed.cells.resize(plan.slots.len(), Cell::Null);
         }
         self.values(plan, 0, plan.asked).await?;
-        if !plan.filter.is_empty() {
-            let Selector { asking, selection, parsed, rows, fuel, .. } = self;
-            let row = (&parsed.cells[..], text_of(rows, parsed));
-            if !asking.holds(&plan.filter, &selection.regexes, row, fuel).await {
-                return Ok(false);
-            }
-        }
-        self.values(plan, plan.asked, plan.slots.len()).await?;
-        Ok(true)
+        let Selector { asking, selection, parsed, rows, fuel, .. } = self;
+        let row = (&parsed.cells[..], text_of(rows, parsed));
+        Ok(plan.filter.is_empty() || asking.holds(&plan.filter, &selection.regexes, row, fuel).await)
     }
 
     /// Reads some of the columns.
     async fn values(&mut self, plan: &Plan, from: usize, to: usize) -> Result<(), Fault> {
         for (at, (place, name, kind)) in plan.slots.iter().enumerate().take(to).skip(from) {
             let cell = match &self.rows {
+                Rows::Parquet(file) => {
+                    let before = self.parsed.text.len();
+                    let cell = parquet_cell(file, at, &mut self.parsed.text);
+                    self.fuel.spend_bytes(self.parsed.text.len() - before).await;
+                    cell.map_err(|fault| self.named(fault, None))?
+                }
                 Rows::Json(_) => self.parsed.cells.get(at).copied().unwrap_or_default(),
                 Rows::Csv(_) => {
                     let (from, to) = self.rows.field(*place);
@@ -813,21 +580,36 @@ impl Selector {
         self.fuel.spend(10).await;
     }
 
-    /// The line that takes long.
+    /// What takes long.
     pub fn long(&mut self) -> Option<Long> {
+        if let Rows::Parquet(_) = self.rows {
+            let rows = std::mem::replace(&mut self.rows, Rows::Json(Default::default()));
+            let Rows::Parquet(file) = rows else { return None };
+            return Some(Long(Work::Pages(file, Ok(()))));
+        }
         let line = self.rows.text().to_vec();
         let row = std::mem::take(&mut self.parsed);
-        Some(Long { plan: self.plan.clone()?, line, row, read: Ok(()) })
+        Some(Long(Work::Line { plan: self.plan.clone()?, line, row, read: Ok(()) }))
     }
 
-    /// Takes it back, read.
+    /// Takes it back, done.
     ///
     /// # Errors
-    /// [`Fault::Row`]: it is no object.
+    /// [`Fault::Row`]: a line that is no object, or pages that are none.
     pub fn take_long(&mut self, long: Long) -> Result<(), Fault> {
-        self.parsed = long.row;
+        let read = match long.0 {
+            Work::Pages(file, done) => {
+                self.rows = Rows::Parquet(file);
+                self.failed |= done.is_err();
+                return done;
+            }
+            Work::Line { row, read, .. } => {
+                self.parsed = row;
+                read
+            }
+        };
         self.row = Row::Cut { read: true };
-        match long.read {
+        match read {
             Ok(()) => Ok(()),
             Err(_) if self.selection.options.skip_bad => {
                 self.count_bad();
@@ -885,8 +667,31 @@ fn bytes_of(bytes: usize) -> u64 {
 fn text_of<'r>(rows: &'r Rows, parsed: &'r Parsed) -> &'r [u8] {
     match rows {
         Rows::Csv(_) => rows.text(),
-        Rows::Json(_) => &parsed.text,
+        Rows::Json(_) | Rows::Parquet(_) => &parsed.text,
     }
+}
+
+/// A value of Parquet's; a text goes to those of the row, which has a bound.
+fn parquet_cell(file: &parquet::File, slot: usize, texts: &mut Vec<u8>) -> Result<Cell, Fault> {
+    let from = texts.len();
+    Ok(match file.value(slot) {
+        (Cell::Text(at, end), of) => {
+            let text = of.get(at as usize..end as usize).unwrap_or_default();
+            if from + text.len() > MAX_ROW {
+                return Err(Fault::wide());
+            }
+            texts.extend_from_slice(text);
+            match std::str::from_utf8(text) {
+                Ok(_) => Cell::text(from, texts.len()),
+                Err(_) => Cell::bad(from, texts.len()),
+            }
+        }
+        (Cell::Bad(low, high), _) => {
+            texts.extend_from_slice(file.described(slot, low, high).as_bytes());
+            Cell::bad(from, texts.len())
+        }
+        (cell, _) => cell,
+    })
 }
 
 /// The beginning of a text, quoted.

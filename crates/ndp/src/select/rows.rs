@@ -1,8 +1,9 @@
-//! A file's bytes cut into rows, and rows into fields, in pieces of any length.
+//! A file's bytes cut into rows, and rows into fields, in pieces of any length; of Parquet `parquet` does so.
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 use nearside_near_data::{MAX_FIELDS, RowFormat};
 
+use super::parquet::File;
 use super::{Fault, MAX_ROW};
 
 /// Most bytes that are looked at in one step.
@@ -21,12 +22,15 @@ pub(super) enum Cut {
     Bad,
     /// There are no more.
     End,
+    /// Something takes long, and has to be done first.
+    Long,
 }
 
 /// Cuts bytes into rows.
 pub(super) enum Rows {
     Csv(Box<CsvRows>),
     Json(Lines),
+    Parquet(Box<File>),
 }
 
 /// Rows of CSV.
@@ -81,6 +85,7 @@ impl Rows {
         match self {
             Rows::Csv(csv) => csv.skips = is,
             Rows::Json(lines) => lines.skips = is,
+            Rows::Parquet(_) => {}
         }
     }
 
@@ -90,6 +95,7 @@ impl Rows {
         match self {
             Rows::Csv(csv) => csv.cut(piece, end),
             Rows::Json(lines) => lines.cut(piece, end),
+            Rows::Parquet(file) => Ok(file.next(piece)),
         }
     }
 
@@ -105,14 +111,16 @@ impl Rows {
         match self {
             Rows::Csv(csv) => csv.fields,
             Rows::Json(_) => 1,
+            Rows::Parquet(_) => 0,
         }
     }
 
-    /// What they lie in; of JSON, the line.
+    /// What they lie in; of JSON, the line; of Parquet, nothing.
     pub(super) fn text(&self) -> &[u8] {
         match self {
             Rows::Csv(csv) => csv.text.get(..csv.len).unwrap_or_default(),
             Rows::Json(lines) => &lines.line,
+            Rows::Parquet(_) => &[],
         }
     }
 }

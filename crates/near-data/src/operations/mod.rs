@@ -2,11 +2,13 @@
 //! Options of those that have some stand in a file of their own.
 
 mod checksum;
+mod program;
 mod search;
 mod select;
 mod table;
 
 pub use checksum::Digest;
+pub use program::{Code, Language, MAX_PARAMETERS, ProgramOptions};
 pub use search::{Answer, SearchOptions};
 pub use select::{
     Aggregate, ColumnType, Comparison, Function, Literal, MAX_AGGREGATES, MAX_COLUMN_NAME, MAX_FIELDS,
@@ -56,6 +58,9 @@ pub enum Operation {
     /// Rows of a text table, or what is made of their groups, as `Record::Batch`es. What a cursor's `found`
     /// counts are rows that were answered.
     Select(alloc::boxed::Box<SelectOptions>),
+    /// What a program emits of a file, as `Record::Emitted`s. What a cursor's `found` counts are records that
+    /// were answered since the program could have begun at its `offset`, and `within` bytes of the next.
+    Program(alloc::boxed::Box<ProgramOptions>),
 }
 
 /// What is known of an operation without doing it.
@@ -94,10 +99,11 @@ pub(crate) mod number {
     pub const NEAREST: u16 = 11;
     pub const ATTRIBUTES: u16 = 12;
     pub const SELECT: u16 = 13;
+    pub const PROGRAM: u16 = 14;
 }
 
 /// All operations, by their numbers.
-pub const KINDS: [Kind; 14] = [
+pub const KINDS: [Kind; 15] = [
     Kind { name: "nop", brief: true, ..Kind::ABOUT },
     Kind { name: "info", ..Kind::ABOUT },
     Kind { name: "search", options: SearchOptions::BITS, ..Kind::OVER },
@@ -112,6 +118,7 @@ pub const KINDS: [Kind; 14] = [
     Kind { name: "nearest", options: NearestOptions::BITS, ..Kind::OVER },
     Kind { name: "attributes", ..Kind::ABOUT },
     Kind { name: "select", options: SelectOptions::BITS, ..Kind::OVER },
+    Kind { name: "program", options: ProgramOptions::BITS, ..Kind::OVER },
 ];
 
 impl Operation {
@@ -133,6 +140,7 @@ impl Operation {
             Operation::Nearest(_) => number::NEAREST,
             Operation::Attributes => number::ATTRIBUTES,
             Operation::Select(_) => number::SELECT,
+            Operation::Program(_) => number::PROGRAM,
         }
     }
 

@@ -149,7 +149,7 @@ impl<'a> Reader<'a> {
         self.zeros(padding(len))
     }
 
-    fn tail(&mut self) -> &'a [u8] {
+    pub(crate) fn tail(&mut self) -> &'a [u8] {
         let tail = core::mem::take(&mut self.rest);
         self.at = self.at.saturating_add(tail.len());
         tail

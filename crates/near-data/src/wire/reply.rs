@@ -38,10 +38,12 @@ mod kind {
     pub const NEAR: u16 = 17;
     pub const ATTRIBUTE: u16 = 18;
     pub const BATCH: u16 = 19;
+    pub const EMITTED: u16 = 20;
 }
 
 const LINE_CONTEXT: u16 = 1;
 const LINE_CONTINUES: u16 = 2;
+const EMITTED_CONTINUES: u16 = 1;
 const ENTRY_BIRTH: u16 = 1;
 const ENTRY_LINK: u16 = 2;
 const ENTRY_ATTRIBUTES: u16 = 4;
@@ -75,6 +77,7 @@ impl Failure {
             Failure::NeedsRecovery(text) => (19, text),
             Failure::NotATable(text) => (20, text),
             Failure::CorruptFile(text) => (21, text),
+            Failure::ProgramFailed(text) => (22, text),
         }
     }
 
@@ -101,6 +104,7 @@ impl Failure {
             19 => Failure::NeedsRecovery(text),
             20 => Failure::NotATable(text),
             21 => Failure::CorruptFile(text),
+            22 => Failure::ProgramFailed(text),
             _ => return None,
         })
     }
@@ -276,6 +280,7 @@ impl Record<'_> {
             Record::Row { values, .. } => values.len().saturating_add(8),
             Record::Attribute { name, value, .. } => name.len().saturating_add(value.len()),
             Record::Batch { stream, .. } => stream.len().saturating_add(16),
+            Record::Emitted { bytes, .. } => bytes.len(),
             _ => 0,
         }
     }
@@ -346,6 +351,10 @@ impl Record<'_> {
                 (kind::ATTRIBUTE, 0)
             }
             Record::Batch { rows, bad, stream } => put_bytes(out, kind::BATCH, &[*rows, *bad], stream),
+            Record::Emitted { bytes, continues } => {
+                out.extend_from_slice(bytes);
+                (kind::EMITTED, if *continues { EMITTED_CONTINUES } else { 0 })
+            }
         }
     }
 }
@@ -560,6 +569,9 @@ fn decode_record<'a>(number: u16, flags: u16, mut v: Reader<'a>, at: usize) -> R
         kind::ATTRIBUTE => {
             let (len, offset, name) = (v.u64()?, v.u64()?, v.len()?);
             Record::Attribute { name: v.bytes(name)?.into(), len, offset, value: v.tail().into() }
+        }
+        kind::EMITTED => {
+            Record::Emitted { bytes: v.tail().into(), continues: flags & EMITTED_CONTINUES != 0 }
         }
         kind::BATCH => Record::Batch { rows: v.u64()?, bad: v.u64()?, stream: v.tail().into() },
         _ => return Err(WireError { at, what: Fault::Unknown("record", number.into()) }),

@@ -146,6 +146,7 @@ pub fn encode_request(request: &Request) -> Vec<u8> {
         Operation::Gather(options) => items.put(item::OPTIONS, &[&options.put()]),
         Operation::Nearest(options) => items.put(item::OPTIONS, &[&options.put()]),
         Operation::Select(options) => items.put(item::OPTIONS, &[&options.put()]),
+        Operation::Program(options) => items.put(item::OPTIONS, &[&options.put()]),
         Operation::Nop
         | Operation::Info
         | Operation::Count
@@ -448,6 +449,7 @@ impl<'a> Parts<'a> {
                 number::NEAREST => Operation::Nearest(all(self.options, NearestOptions::take)?),
                 number::ATTRIBUTES => Operation::Attributes,
                 number::SELECT => Operation::Select(Box::new(all(self.options, SelectOptions::take)?)),
+                number::PROGRAM => Operation::Program(Box::new(all(self.options, ProgramOptions::take)?)),
                 _ => {
                     return Err(WireError { at: 16, what: Fault::Unknown("operation", operation.into()) });
                 }

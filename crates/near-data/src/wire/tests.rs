@@ -125,6 +125,7 @@ fn filter() -> impl Strategy<Value = Vec<Term>> {
 fn select() -> impl Strategy<Value = SelectOptions> {
     let format = prop_oneof![
         Just(RowFormat::JsonLines),
+        Just(RowFormat::Parquet),
         (any::<bool>(), proptest::option::of(b'!'..b'+'), b','..b'z')
             .prop_map(|(header, quote, delimiter)| RowFormat::Csv { delimiter, quote, header }),
     ];
@@ -144,6 +145,17 @@ fn select() -> impl Strategy<Value = SelectOptions> {
             SelectOptions { format, schema, columns, filter, limit, group_by, aggregates, skip_bad }
         })
         .prop_filter("a column is named twice", |options| options.named_twice().is_none())
+}
+
+fn program() -> impl Strategy<Value = ProgramOptions> {
+    let code = prop_oneof![bytes(60).prop_map(Code::Given), bytes(60).prop_map(Code::Stored)];
+    let language = prop_oneof![Just(Language::WebAssembly), Just(Language::Yara)];
+    (language, code, bytes(40), any::<u64>()).prop_map(|(language, code, parameters, fuel)| ProgramOptions {
+        language,
+        code,
+        parameters,
+        fuel,
+    })
 }
 
 fn request() -> impl Strategy<Value = Request> {
@@ -176,6 +188,7 @@ fn request() -> impl Strategy<Value = Request> {
         nearest().prop_map(Operation::Nearest),
         Just(Operation::Attributes),
         select().prop_map(|options| Operation::Select(options.into())),
+        program().prop_map(|options| Operation::Program(options.into())),
     ];
     (
         any::<(u32, u32, u32, bool)>(),
@@ -220,6 +233,7 @@ fn failure() -> impl Strategy<Value = Failure> {
         text().prop_map(NeedsRecovery),
         text().prop_map(NotATable),
         text().prop_map(CorruptFile),
+        text().prop_map(ProgramFailed),
     ]
 }
 
@@ -315,6 +329,7 @@ fn record() -> impl Strategy<Value = Record<'static>> {
         (any::<(u64, u64)>(), blob(50), blob(90))
             .prop_map(|((len, offset), name, value)| { Record::Attribute { name, len, offset, value } }),
         (any::<(u64, u64)>(), blob(90)).prop_map(|((rows, bad), stream)| Record::Batch { rows, bad, stream }),
+        (blob(90), any::<bool>()).prop_map(|(bytes, continues)| Record::Emitted { bytes, continues }),
     ]
 }
 

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from ._drive import Count, Drive, open
+from ._drive import Count, Drive, Place, Rule, open
 from ._native import Entry, Match
 from ._select import Selection
 from .errors import (
@@ -44,7 +44,9 @@ __all__ = [
     "NotDirectoryError",
     "NotFoundError",
     "PatternError",
+    "Place",
     "RequestError",
+    "Rule",
     "Selection",
     "TableError",
     "UnstableWarning",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import errno
+import gzip
 import io
+import json
 import os
 import typing
 
@@ -51,6 +54,33 @@ class Count(typing.NamedTuple):
     words: int
     #: Bytes.
     bytes: int
+
+
+class Place(typing.NamedTuple):
+    """Where a string of a rule was found."""
+
+    #: The string's name, with its ``$``.
+    string: str
+    #: Its first byte in the file.
+    offset: int
+    #: Bytes.
+    length: int
+    #: What was there, at most 512 bytes.
+    data: bytes
+
+
+class Rule(typing.NamedTuple):
+    """A rule of YARA that matches a file."""
+
+    #: The file.
+    path: str
+    #: The rule's name.
+    name: str
+    namespace: str
+    tags: tuple[str, ...]
+    meta: tuple[tuple[str, str | int | bool], ...]
+    #: Where its strings were found, where that was asked for.
+    strings: tuple[Place, ...] = ()
 
 
 def open(
@@ -411,7 +441,7 @@ class Drive:
         skip_bad: bool = False,
         onerror: OnError | None = None,
     ) -> Selection:
-        """Rows of CSV, TSV or JSON-lines files, chosen in the drive, or what is made of groups of them.
+        """Rows of CSV, TSV, JSON-lines or Parquet files, chosen in the drive, or what is made of groups of them.
 
         Args:
             paths: Files; with ``recursive``, every file below directories, of those that match ``include``.
@@ -420,7 +450,7 @@ class Drive:
             limit: Most rows of the answer.
             group_by: Put rows together that are alike in these columns.
             aggregate: What to make of them: ``count(*)``, ``count``, ``sum``, ``min``, ``max``, ``avg``.
-            format: ``"csv"``, ``"tsv"`` or ``"jsonl"``; by the first path's name where nothing is said.
+            format: ``"csv"``, ``"tsv"``, ``"jsonl"`` or ``"parquet"``; by the first path's name where nothing is said.
             schema: Types of columns: ``bool``, ``int64``, ``float64``, ``date``, ``timestamp``, ``utf8``.
             header: The first row has names.
             delimiter: The character between fields.
@@ -454,6 +484,88 @@ class Drive:
             "onerror": onerror,
         }
         return Selection(self._native.select(arguments))
+
+    def run(
+        self,
+        program: bytes | str | os.PathLike[str],
+        path: Path,
+        *,
+        parameters: bytes = b"",
+        fuel: int | None = None,
+        recursive: bool = False,
+        include: typing.Iterable[Pattern] = (),
+        exclude: typing.Iterable[Pattern] = (),
+        max_depth: int | None = None,
+        onerror: OnError | None = None,
+    ) -> typing.Iterator[tuple[str, bytes]]:
+        """Has the drive run a program of WebAssembly over a file, and gives what it emits: of each record the
+        path of the file that it is about, and its bytes.
+
+        Args:
+            program: The module, as bytes; or its path in the volume.
+            path: A file; with ``recursive``, every file below a directory, of those that match.
+            parameters: What the program is told.
+            fuel: Instructions, about, that it may take for a file: 10^9, and 1000 for each byte of it.
+            recursive: Every file below a directory, each with a run of its own.
+            include: Globs, as in :meth:`search`.
+            exclude: Globs, as in :meth:`search`.
+            max_depth: As in :meth:`search`.
+            onerror: Called with the error of a file over which the program fails, or that cannot be read.
+
+        >>> list(drive.run("/etc/echo.wasm", "/etc/hostname", parameters=b"told"))
+        [('/etc/hostname', b'told'), ('/etc/hostname', b'nearside\\n')]
+        """
+        stored = not isinstance(program, bytes)
+        arguments = {
+            "program": os.fsencode(program) if stored else program,
+            "stored": stored,
+            "rules": False,
+            "parameters": parameters,
+            "fuel": 0 if fuel is None else fuel,
+        }
+        tree = _tree(path, include, exclude, max_depth, onerror)
+        return self._native.run(tree, arguments, recursive)
+
+    def yara(
+        self,
+        rules: str | bytes | os.PathLike[str],
+        path: Path,
+        *,
+        strings: bool = False,
+        timeout: float | None = None,
+        recursive: bool = False,
+        include: typing.Iterable[Pattern] = (),
+        exclude: typing.Iterable[Pattern] = (),
+        max_depth: int | None = None,
+        onerror: OnError | None = None,
+    ) -> typing.Iterator[Rule]:
+        """Has the drive match rules of YARA against a file, and gives the rules that match.
+
+        Args:
+            rules: Their text, or a gzip of it as bytes; or, as a ``PathLike``, where they are in the volume.
+            path: A file; with ``recursive``, every file below a directory, of those that match.
+            strings: Say where strings of the rules were found as well.
+            timeout: Seconds after which a file is given up: 1, and 1 more for each MB of it.
+            recursive: Every file below a directory.
+            include: Globs, as in :meth:`search`.
+            exclude: Globs, as in :meth:`search`.
+            max_depth: As in :meth:`search`.
+            onerror: Called with the error of a file that cannot be read or matched.
+
+        >>> rules = 'rule named { strings: $a = "near" condition: $a at 0 }'
+        >>> [(found.path, found.name) for found in drive.yara(rules, "/etc/hostname")]
+        [('/etc/hostname', 'named')]
+        """
+        stored = isinstance(rules, os.PathLike)
+        arguments = {
+            "program": os.fsencode(rules) if stored else gzip.compress(rules.encode()) if isinstance(rules, str) else rules,
+            "stored": stored,
+            "rules": True,
+            "parameters": b"strings" if strings else b"",
+            "fuel": 0 if timeout is None else max(1, int(timeout * 1e9)),
+        }
+        tree = _tree(path, include, exclude, max_depth, onerror)
+        return _matched(self._native.run(tree, arguments, recursive))
 
     def gather(
         self,
@@ -561,6 +673,23 @@ def _bytes(text: Pattern) -> bytes:
     return text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
 
 
+def _matched(records: typing.Iterator[tuple[str, bytes]]) -> typing.Iterator[Rule]:
+    """The rules, each with the places that are said behind it."""
+    rule: Rule | None = None
+    places: list[Place] = []
+    for path, record in records:
+        said = json.loads(record)
+        if "string" in said:
+            places.append(Place(said["string"], said["offset"], said["length"], base64.b64decode(said["data"])))
+            continue
+        if rule is not None:
+            yield rule._replace(strings=tuple(places))
+        meta = tuple((name, value) for name, value in said["meta"])
+        rule, places = Rule(path, said["rule"], said["namespace"], tuple(said["tags"]), meta), []
+    if rule is not None:
+        yield rule._replace(strings=tuple(places))
+
+
 def _tree(
     path: Path,
     include: typing.Iterable[Pattern],
@@ -597,4 +726,6 @@ def _format(path: bytes) -> str:
     path = path.lower()
     if path.endswith((b".jsonl", b".ndjson", b".json")):
         return "jsonl"
+    if path.endswith((b".parquet", b".parq", b".pq")):
+        return "parquet"
     return "tsv" if path.endswith((b".tsv", b".tab")) else "csv"

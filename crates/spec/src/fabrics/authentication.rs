@@ -29,6 +29,16 @@ pub mod id {
 
 /// Identifier of DH-HMAC-CHAP in a protocol descriptor.
 pub const PROTOCOL: u8 = 1;
+/// Values of SC_C: the secure channel that is to be made after an exchange.
+pub mod channel {
+    /// None.
+    pub const NONE: u8 = 0;
+    /// TLS, with a PSK that the exchange generates.
+    pub const NEW_TLS_PSK: u8 = 2;
+    /// TLS as before, with a new PSK in the place of the one that is used.
+    pub const REPLACE_TLS_PSK: u8 = 3;
+}
+
 /// Reason code of every failure: authentication failure.
 pub const REASON: u8 = 1;
 /// Hash functions, and groups, that a descriptor names at most.
@@ -85,7 +95,7 @@ layout! {
         id(set_id): u8 = 1;
         /// T_ID.
         t_id(set_t_id): u16 = 4;
-        /// SC_C: the secure channel to be made afterwards; 0 none.
+        /// SC_C: see [`channel`].
         sc_c(set_sc_c): u8 = 6;
         /// NAPD: descriptors.
         napd(set_napd): u8 = 7;

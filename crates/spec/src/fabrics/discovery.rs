@@ -28,7 +28,8 @@ layout! {
         adrfam(set_adrfam): u8 = 1;
         /// What it leads to; see [`subtype`].
         subtype(set_subtype): u8 = 2;
-        /// Transport requirements: bits 1:0 secure channel (2 not required), 2 flow control may be off.
+        /// Transport requirements: bits 1:0 secure channel (1 required, 2 not required), 2 flow control may
+        /// be off.
         treq(set_treq): u8 = 3;
         /// Port of the subsystem.
         portid(set_portid): u16 = 4;
@@ -49,6 +50,10 @@ layout! {
     }
 }
 
+/// TREQ: a secure channel is required.
+pub const SECURE_CHANNEL_REQUIRED: u8 = 1;
+/// SECTYPE: TLS 1.3.
+pub const TLS_1_3: u8 = 2;
 /// TRTYPE of TCP.
 pub const TCP: u8 = 3;
 /// The log page's identifier.

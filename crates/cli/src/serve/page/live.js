@@ -86,7 +86,7 @@
       time(o.p50_ns), time(o.p99_ns), time(o.longest_ns), o.depth.toFixed(2)]));
     draw('times', past, (o) => o.p99_ns, true, time);
     draw('rates', past, (o) => o.per_second, false, short);
-    rows('hosts', hosts.map((h) => [h.host_nqn + (h.authenticated ? ' (proved)' : ''), h.address, h.subsystem, h.cntlid, h.io_queues, h.under_way])
+    rows('hosts', hosts.map((h) => [h.host_nqn + (h.encrypted ? ' (TLS)' : h.authenticated ? ' (proved)' : ''), h.address, h.subsystem, h.cntlid, h.io_queues, h.under_way])
       .concat(machines.map((f) => ['a PCIe function’s client', f.socket, f.subsystem, f.cntlid, '–', f.under_way])));
     rows('asked', traffic.hosts.flatMap((h) => operations(h.asked).map((o, n) => [h.host || 'all others', o.operation.replace('_', '-'), short(o.commands),
       short(o.bytes_per_second), time(o.mean_ns), time(o.p99_ns), time(o.longest_ns), n ? '' : short(h.asked.failed)])));
@@ -101,6 +101,7 @@
     rows('slices', named.flatMap((n) => n.near_data.slices.map((s) => [n.name, s.on, short(s.slices), time(s.slices_ns), time(s.worst_slice_ns)])));
     const wrong = [[state.commands_failed, 'commands failed'], [state.connections_refused, 'connections were ended for what was sent'],
       [state.connections_turned_away, 'were turned away'], [state.connections_slow, 'were too slow'], [state.authentications_failed, 'tries to prove a name failed'],
+      [state.connections_not_encrypted, 'were not encrypted as they should be'],
       [state.controllers_silent, 'hosts fell silent'], [state.commands_lost, 'commands were lost']].filter(([n]) => n > 0);
     at('counts').textContent = wrong.length ? 'Since the server began: ' + wrong.map(([n, what]) => `${short(n)} ${what}`).join(', ') + '.' : 'None were counted.';
     at('recent').replaceChildren(...state.recent.map((line) => {

@@ -1,4 +1,4 @@
-//! Rows of text tables (CSV, JSON lines), chosen by what they hold: columns, a condition, groups.
+//! Rows of tables (CSV, JSON lines, Parquet), chosen by what they hold: columns, a condition, groups.
 //!
 //! A condition is a list of [`Term`]s in postfix order: each takes what it needs from a stack and puts its
 //! value there. So it has no depth, and neither reading nor following it recurses.
@@ -82,6 +82,8 @@ pub enum RowFormat {
     },
     /// A JSON object on each line.
     JsonLines,
+    /// Apache Parquet, which says itself what columns there are.
+    Parquet,
 }
 
 impl Default for RowFormat {

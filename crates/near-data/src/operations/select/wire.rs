@@ -16,6 +16,7 @@ const FLAGS: u32 = HEADER | SKIP_BAD | LIMIT | QUOTE;
 
 const CSV: u32 = 0;
 const JSON_LINES: u32 = 1;
+const PARQUET: u32 = 2;
 
 mod term {
     pub const COLUMN: u32 = 0;
@@ -191,8 +192,8 @@ fn take_aggregate(r: &mut Reader<'_>) -> Result<Aggregate, WireError> {
 }
 
 impl SelectOptions {
-    /// Bits 0 and 1: formats; from bit 8 on: aggregates.
-    pub(crate) const BITS: u32 = 0b11 | 0b1_1111 << 8;
+    /// Bits 0 to 2: formats; from bit 8 on: aggregates.
+    pub(crate) const BITS: u32 = 0b111 | 0b1_1111 << 8;
 
     /// Format, delimiter, quote, flags, limit; then lists, each behind its length.
     pub(crate) fn put(&self) -> Vec<u8> {
@@ -200,6 +201,7 @@ impl SelectOptions {
         let (format, delimiter, quote, header) = match self.format {
             RowFormat::Csv { delimiter, quote, header } => (CSV, delimiter, quote, header),
             RowFormat::JsonLines => (JSON_LINES, 0, None, false),
+            RowFormat::Parquet => (PARQUET, 0, None, false),
         };
         let flag = |is: bool, flag| if is { flag } else { 0 };
         let flags = flag(header, HEADER)
@@ -245,7 +247,8 @@ impl SelectOptions {
                 RowFormat::Csv { delimiter, quote, header: is(HEADER) }
             }
             (JSON_LINES, Ok(0), Ok(0)) if !is(HEADER) && !is(QUOTE) => RowFormat::JsonLines,
-            (CSV | JSON_LINES, ..) => return invalid(at, "delimiter or quote"),
+            (PARQUET, Ok(0), Ok(0)) if !is(HEADER) && !is(QUOTE) => RowFormat::Parquet,
+            (CSV | JSON_LINES | PARQUET, ..) => return invalid(at, "delimiter or quote"),
             (format, ..) => return Err(WireError { at, what: Fault::Unknown("row format", format) }),
         };
         let limit = r.u64()?;

@@ -1,0 +1,478 @@
+//! Values out of a page's bytes, one after the other (apache/parquet-format, Encodings.md). Every length that
+//! is read is held to the bytes that are there; nothing is allocated for one.
+#![deny(clippy::indexing_slicing)]
+
+use super::super::MAX_ROW;
+use super::super::value::Cell;
+use super::kind::{Kind, Physical};
+use super::page::Encoding;
+use super::thrift::{Thrift, Wrong};
+
+const SHORT: Wrong = "values beyond its end";
+
+/// So many bits at a bit of the bytes, the lowest first; those beyond the end are none.
+fn bits(bytes: &[u8], at: usize, width: u32) -> u64 {
+    let (first, shift) = (at / 8, at as u32 % 8);
+    let rest = bytes.get(first..).unwrap_or_default();
+    let low = match rest.first_chunk::<8>() {
+        Some(eight) => u64::from_le_bytes(*eight),
+        None => rest.iter().take(8).rev().fold(0, |all, byte| all << 8 | u64::from(*byte)),
+    };
+    let mut value = low >> shift;
+    if shift + width > 64 {
+        let ninth = rest.get(8).copied().unwrap_or_default();
+        value |= u64::from(ninth) << (64 - shift);
+    }
+    if width < 64 { value & ((1 << width) - 1) } else { value }
+}
+
+/// Runs of one value, and of packed ones (RLE/bit-packing hybrid).
+#[derive(Debug)]
+pub(super) struct Runs {
+    at: usize,
+    end: usize,
+    width: u32,
+    left: u64,
+    /// Of a run of one value.
+    value: u32,
+    /// The bit of the next, of packed ones.
+    bit: Option<usize>,
+}
+
+impl Runs {
+    pub(super) fn new(at: usize, end: usize, width: u32) -> Result<Runs, Wrong> {
+        match width {
+            0..=32 => Ok(Runs { at, end, width, left: 0, value: 0, bit: None }),
+            _ => Err("values of more than 32 bits"),
+        }
+    }
+
+    fn run(&mut self, bytes: &[u8]) -> Result<(), Wrong> {
+        let rest = bytes.get(self.at..self.end).ok_or(SHORT)?;
+        let mut r = Thrift::new(rest);
+        let head = r.varint()?;
+        self.at = self.end - r.left();
+        let wide = self.width.div_ceil(8) as usize;
+        if head & 1 == 0 {
+            let value = bytes.get(self.at..self.end).and_then(|rest| rest.get(..wide)).ok_or(SHORT)?;
+            self.value = value.iter().rev().fold(0, |all, byte| all << 8 | u32::from(*byte));
+            (self.left, self.bit, self.at) = (head >> 1, None, self.at + wide);
+        } else {
+            // Eights, of which the last may end early.
+            let have = (self.end - self.at) as u64 * 8;
+            let most = have.checked_div(self.width.into()).unwrap_or(u64::MAX);
+            self.left = (head >> 1).saturating_mul(8).min(most);
+            self.bit = Some(self.at * 8);
+            let taken = (self.left * u64::from(self.width)).div_ceil(8);
+            self.at += taken.min(have / 8) as usize;
+        }
+        // A run of none goes on to the next, of which each takes bytes.
+        if self.left == 0 && self.at >= self.end { Err(SHORT) } else { Ok(()) }
+    }
+
+    pub(super) fn next(&mut self, bytes: &[u8]) -> Result<u32, Wrong> {
+        while self.left == 0 {
+            self.run(bytes)?;
+        }
+        self.left -= 1;
+        Ok(match &mut self.bit {
+            None => self.value,
+            Some(bit) => {
+                let value = bits(bytes, *bit, self.width);
+                *bit += self.width as usize;
+                value as u32
+            }
+        })
+    }
+}
+
+/// Differences, in blocks (DELTA_BINARY_PACKED).
+#[derive(Clone, Debug)]
+struct Delta {
+    at: usize,
+    end: usize,
+    /// Values of a block's parts, and how many parts it has.
+    part: u64,
+    parts: usize,
+    left: u64,
+    begun: bool,
+    last: i64,
+    least: i64,
+    /// Where the parts' widths stand, and which part is at hand.
+    widths: usize,
+    nth: usize,
+    in_part: u64,
+    bit: usize,
+    width: u32,
+}
+
+impl Delta {
+    fn new(bytes: &[u8], at: usize, end: usize) -> Result<Delta, Wrong> {
+        let mut r = Thrift::new(bytes.get(at..end).ok_or(SHORT)?);
+        let (block, parts, left, last) = (r.varint()?, r.varint()?, r.varint()?, r.zigzag()?);
+        let parts = usize::try_from(parts).ok().filter(|parts| (1..=MAX_ROW).contains(parts));
+        let parts = parts.ok_or("a block of no parts, or of too many")?;
+        let part = block / parts as u64;
+        if !(8..=1 << 31).contains(&part) || !part.is_multiple_of(8) || block % parts as u64 != 0 {
+            return Err("a block whose parts are no eights of values");
+        }
+        let at = end - r.left();
+        let (least, widths, nth, in_part) = (0, 0, parts, 0);
+        let (begun, bit, width) = (false, 0, 0);
+        Ok(Delta { at, end, part, parts, left, begun, last, least, widths, nth, in_part, bit, width })
+    }
+
+    /// Begins with the next part of a block.
+    fn next_part(&mut self, bytes: &[u8]) -> Result<(), Wrong> {
+        self.nth += 1;
+        if self.nth >= self.parts {
+            let mut r = Thrift::new(bytes.get(self.at..self.end).ok_or(SHORT)?);
+            self.least = r.zigzag()?;
+            self.widths = self.end - r.left();
+            self.at = self.widths.checked_add(self.parts).filter(|at| *at <= self.end).ok_or(SHORT)?;
+            self.nth = 0;
+        }
+        self.width = bytes.get(self.widths + self.nth).copied().ok_or(SHORT)?.into();
+        if self.width > 64 {
+            return Err("differences of more than 64 bits");
+        }
+        self.bit = self.at * 8;
+        let taken = self.part / 8 * u64::from(self.width);
+        let at = usize::try_from(taken).ok().and_then(|taken| self.at.checked_add(taken));
+        self.at = at.filter(|at| *at <= self.end).ok_or(SHORT)?;
+        self.in_part = self.part;
+        Ok(())
+    }
+
+    fn next(&mut self, bytes: &[u8]) -> Result<i64, Wrong> {
+        self.left = self.left.checked_sub(1).ok_or("fewer values than the page has")?;
+        if !std::mem::replace(&mut self.begun, true) {
+            return Ok(self.last);
+        }
+        if self.in_part == 0 {
+            self.next_part(bytes)?;
+        }
+        self.in_part -= 1;
+        let difference = bits(bytes, self.bit, self.width).cast_signed();
+        self.bit += self.width as usize;
+        self.last = self.last.wrapping_add(self.least).wrapping_add(difference);
+        Ok(self.last)
+    }
+
+    /// Where its bytes end.
+    fn ends(&self, bytes: &[u8]) -> Result<usize, Wrong> {
+        let mut walk = self.clone();
+        let mut left = walk.left.saturating_sub(1);
+        while left > 0 {
+            walk.next_part(bytes)?;
+            left = left.saturating_sub(walk.part);
+        }
+        Ok(walk.at)
+    }
+
+    /// A length that is none below zero.
+    fn len(&mut self, bytes: &[u8]) -> Result<usize, Wrong> {
+        usize::try_from(self.next(bytes)?).map_err(|_| "a length below zero")
+    }
+}
+
+/// What a chunk's values are numbers of.
+#[derive(Debug)]
+pub(super) struct Dictionary {
+    bytes: Vec<u8>,
+    /// Of texts, where they begin and the last ends.
+    starts: Vec<u32>,
+    count: usize,
+}
+
+impl Dictionary {
+    /// Bytes that one of so many values has beside its page's.
+    pub(super) fn beside(physical: Physical, values: u32) -> usize {
+        if physical == Physical::Bytes { 4 * (values as usize + 1) } else { 0 }
+    }
+
+    /// What it holds.
+    pub(super) fn held(&self) -> usize {
+        self.bytes.len() + 4 * self.starts.len()
+    }
+
+    pub(super) fn new(bytes: Vec<u8>, values: u32, physical: Physical) -> Result<Dictionary, Wrong> {
+        let count = values as usize;
+        let mut starts = Vec::new();
+        match physical.width() {
+            Some(width) if count.checked_mul(width).is_none_or(|all| all > bytes.len()) => return Err(SHORT),
+            Some(_) => {}
+            None if physical == Physical::Bool => return Err("a dictionary of truths"),
+            None => {
+                // Each has its length before it.
+                if count > bytes.len() / 4 {
+                    return Err(SHORT);
+                }
+                starts.reserve_exact(count + 1);
+                let mut at = 0;
+                for _ in 0..count {
+                    starts.push(at as u32);
+                    at = plain_text(&bytes, at, bytes.len())?.1;
+                }
+                starts.push(at as u32);
+            }
+        }
+        Ok(Dictionary { bytes, starts, count })
+    }
+
+    fn cell(&self, nth: u32, kind: Kind, physical: Physical) -> Result<Cell, Wrong> {
+        const NONE: Wrong = "a number that the dictionary does not have";
+        let nth = nth as usize;
+        if nth >= self.count {
+            return Err(NONE);
+        }
+        match physical.width() {
+            Some(width) => {
+                let bytes = self.bytes.get(nth * width..(nth + 1) * width).ok_or(NONE)?;
+                Ok(kind.cell(physical, bytes))
+            }
+            None => {
+                let (from, to) = self.starts.get(nth).zip(self.starts.get(nth + 1)).ok_or(NONE)?;
+                Ok(text(kind, physical, &self.bytes, *from as usize + 4, *to as usize))
+            }
+        }
+    }
+}
+
+/// A text at a place, behind its length: where it begins and ends.
+fn plain_text(bytes: &[u8], at: usize, end: usize) -> Result<(usize, usize), Wrong> {
+    let len = bytes.get(at..end).and_then(|rest| rest.first_chunk::<4>()).ok_or(SHORT)?;
+    let from = at + 4;
+    let to = from.checked_add(u32::from_le_bytes(*len) as usize).filter(|to| *to <= end).ok_or(SHORT)?;
+    Ok((from, to))
+}
+
+/// A value of bytes as a cell.
+fn text(kind: Kind, physical: Physical, bytes: &[u8], from: usize, to: usize) -> Cell {
+    match kind {
+        Kind::Text => Cell::text(from, to),
+        kind => kind.cell(physical, bytes.get(from..to).unwrap_or_default()),
+    }
+}
+
+/// Where a page's values are.
+#[derive(Debug)]
+enum Values {
+    Plain(usize),
+    /// The next bit.
+    Bits(usize),
+    Truths(Runs),
+    Numbers(Runs),
+    Delta(Delta),
+    DeltaLength(Delta, usize),
+    DeltaText {
+        kept: Delta,
+        added: Delta,
+        at: usize,
+        before: Vec<u8>,
+    },
+    Split {
+        from: usize,
+        nth: usize,
+        count: usize,
+    },
+}
+
+impl Values {
+    fn new(encoding: Encoding, physical: Physical, bytes: &[u8], at: usize) -> Result<Values, Wrong> {
+        use Physical::{Bool, Bytes, Fixed, Int32, Int64};
+        let end = bytes.len();
+        Ok(match (encoding, physical) {
+            (Encoding::Plain, Bool) => Values::Bits(at * 8),
+            (Encoding::Plain, _) => Values::Plain(at),
+            (Encoding::Rle, Bool) => {
+                let (from, to) = plain_text(bytes, at, end)?;
+                Values::Truths(Runs::new(from, to, 1)?)
+            }
+            (Encoding::Dictionary, _) => {
+                // A page of nulls may have none.
+                let width = bytes.get(at).copied().unwrap_or_default();
+                Values::Numbers(Runs::new((at + 1).min(end), end, width.into())?)
+            }
+            (Encoding::Delta, Int32 | Int64) => Values::Delta(Delta::new(bytes, at, end)?),
+            (Encoding::DeltaLength, Bytes) => {
+                let lengths = Delta::new(bytes, at, end)?;
+                let at = lengths.ends(bytes)?;
+                Values::DeltaLength(lengths, at)
+            }
+            (Encoding::DeltaText, Bytes | Fixed(_)) => {
+                let kept = Delta::new(bytes, at, end)?;
+                let added = Delta::new(bytes, kept.ends(bytes)?, end)?;
+                let at = added.ends(bytes)?;
+                Values::DeltaText { kept, added, at, before: Vec::new() }
+            }
+            (Encoding::Split, physical) => match physical.width() {
+                Some(width @ 1..) if physical != Physical::Int96 => {
+                    Values::Split { from: at, nth: 0, count: (end - at) / width }
+                }
+                _ => return Err("split bytes of a type that has none"),
+            },
+            _ => return Err("an encoding that is none of the column's type"),
+        })
+    }
+}
+
+/// A page of values, in the making.
+#[derive(Debug)]
+pub(super) struct Decoding {
+    bytes: Vec<u8>,
+    /// Which rows have a value; `None`: all have.
+    levels: Option<Runs>,
+    values: Values,
+    /// Rows that are left.
+    pub(super) left: u32,
+    kind: Kind,
+    physical: Physical,
+    /// Texts that stand nowhere in the page.
+    made: Vec<u8>,
+}
+
+/// Bytes of texts that are made at once, about.
+const MADE: usize = 1 << 20;
+
+impl Decoding {
+    /// Begins with a page. `levels`: their bytes, where a column may have nulls; of the first version of
+    /// pages they lie behind their length.
+    pub(super) fn new(
+        bytes: Vec<u8>,
+        (kind, physical): (Kind, Physical),
+        (optional, levels): (bool, Option<usize>),
+        encoding: Encoding,
+        rows: u32,
+    ) -> Result<Decoding, Wrong> {
+        let (mut from, mut at) = (0, levels.unwrap_or(0));
+        if levels.is_none() && optional {
+            (from, at) = plain_text(&bytes, 0, bytes.len()).map_err(|_| "levels beyond its end")?;
+        }
+        let runs = if optional { Some(Runs::new(from, at, 1)?) } else { None };
+        let empty = rows == 0 || at >= bytes.len();
+        // Of nulls alone there is nothing, whatever the encoding.
+        let encoding = if empty { Encoding::Plain } else { encoding };
+        let values = Values::new(encoding, physical, &bytes, at)?;
+        Ok(Decoding { bytes, levels: runs, values, left: rows, kind, physical, made: Vec::new() })
+    }
+
+    /// Whether its values are numbers of a dictionary's.
+    pub(super) fn wants_dictionary(&self) -> bool {
+        matches!(self.values, Values::Numbers(_))
+    }
+
+    /// What it holds.
+    pub(super) fn held(&self) -> usize {
+        self.bytes.len() + self.made.capacity()
+    }
+
+    /// What texts of its cells lie in.
+    pub(super) fn text<'t>(&'t self, dictionary: Option<&'t Dictionary>) -> &'t [u8] {
+        match (&self.values, dictionary) {
+            (Values::Numbers(_), Some(dictionary)) => &dictionary.bytes,
+            (Values::DeltaText { .. }, _) => &self.made,
+            _ => &self.bytes,
+        }
+    }
+
+    /// Takes values of so many rows, or of fewer. What texts were made before is gone.
+    pub(super) fn take(
+        &mut self,
+        rows: usize,
+        dictionary: Option<&Dictionary>,
+        cells: &mut Vec<Cell>,
+    ) -> Result<(), Wrong> {
+        self.made.clear();
+        for _ in 0..rows.min(self.left as usize) {
+            if self.made.len() > MADE {
+                break;
+            }
+            let there = match &mut self.levels {
+                Some(levels) => match levels.next(&self.bytes)? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err("a level that is none"),
+                },
+                None => true,
+            };
+            let cell = if there { self.value(dictionary)? } else { Cell::Null };
+            cells.push(cell);
+            self.left -= 1;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn value(&mut self, dictionary: Option<&Dictionary>) -> Result<Cell, Wrong> {
+        let (kind, physical, bytes) = (self.kind, self.physical, &self.bytes[..]);
+        Ok(match &mut self.values {
+            Values::Plain(at) => match physical.width() {
+                Some(width) => {
+                    let value = bytes.get(*at..).and_then(|rest| rest.get(..width)).ok_or(SHORT)?;
+                    *at += width;
+                    kind.cell(physical, value)
+                }
+                None => {
+                    let (from, to) = plain_text(bytes, *at, bytes.len())?;
+                    *at = to;
+                    text(kind, physical, bytes, from, to)
+                }
+            },
+            Values::Bits(bit) => {
+                let byte = bytes.get(*bit / 8).ok_or(SHORT)?;
+                let is = byte >> (*bit % 8) & 1 == 1;
+                *bit += 1;
+                Cell::Bool(is)
+            }
+            Values::Truths(runs) => Cell::Bool(runs.next(bytes)? != 0),
+            Values::Numbers(runs) => {
+                let nth = runs.next(bytes)?;
+                dictionary.ok_or("no dictionary before it")?.cell(nth, kind, physical)?
+            }
+            Values::Delta(delta) => {
+                let raw = delta.next(bytes)?;
+                // Differences of 32 bits go round there.
+                let raw = if physical == Physical::Int32 { (raw as i32).into() } else { raw };
+                kind.integer(physical, raw)
+            }
+            Values::DeltaLength(lengths, at) => {
+                let to = lengths.len(bytes)?.checked_add(*at).filter(|to| *to <= bytes.len()).ok_or(SHORT)?;
+                let from = std::mem::replace(at, to);
+                text(kind, physical, bytes, from, to)
+            }
+            Values::DeltaText { kept, added, at, before } => {
+                let (kept, added) = (kept.len(bytes)?, added.len(bytes)?);
+                if kept > before.len() {
+                    return Err("a text that begins with more than the one before it has");
+                }
+                let new = bytes.get(*at..).and_then(|rest| rest.get(..added)).ok_or(SHORT)?;
+                if kept + added > MAX_ROW {
+                    return Err("a value of more than 128 KiB");
+                }
+                *at += added;
+                before.truncate(kept);
+                before.extend_from_slice(new);
+                let from = self.made.len();
+                self.made.extend_from_slice(before);
+                let is_fixed = physical.width().is_some_and(|width| width != before.len());
+                if is_fixed {
+                    return Err("a value of another width than its type's");
+                }
+                text(kind, physical, &self.made, from, self.made.len())
+            }
+            Values::Split { from, nth, count } => {
+                let width = physical.width().unwrap_or_default().min(16);
+                let mut value = [0u8; 16];
+                if *nth >= *count {
+                    return Err(SHORT);
+                }
+                for (byte, to) in value.iter_mut().enumerate().take(width) {
+                    *to = bytes.get(*from + byte * *count + *nth).copied().ok_or(SHORT)?;
+                }
+                *nth += 1;
+                kind.cell(physical, value.get(..width).unwrap_or_default())
+            }
+        })
+    }
+}

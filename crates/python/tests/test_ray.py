@@ -1,0 +1,297 @@
+"""Many drives by Ray, against pandas over the same files."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+
+import numpy
+import pandas
+import pyarrow
+import pytest
+
+ray = pytest.importorskip("ray")
+import ray.data
+from ray.data.expressions import col
+
+import nearside.ray
+
+from conftest import mke2fs
+
+# Ray warns of itself.
+pytestmark = pytest.mark.filterwarnings("default")
+OPTIONS = {"as_user": (0, 0)}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=128 << 20, logging_level="ERROR", log_to_driver=False)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory):
+    """Five images with a table of their own each, and all their rows."""
+    folder = tmp_path_factory.mktemp("fleet")
+    random, tables = numpy.random.default_rng(3), []
+    for nth in range(5):
+        tree = folder / "tree"
+        (tree / "var/log").mkdir(parents=True)
+        n = 4000 + 1000 * nth
+        table = pandas.DataFrame(
+            {
+                "id": random.integers(0, 1000, n),
+                "price": numpy.where(random.random(n) < 0.1, numpy.nan, random.random(n) * 100),
+                "city": random.choice(["Bern", "Basel", "O'Hara", 'Q"x'], n),
+            }
+        )
+        # NaN is written as such, and is no null.
+        table.to_csv(tree / "var/trips.csv", index=False, na_rep="NaN")
+        (tree / "var/log/a.log").write_text("".join(f"line {i} of {nth} {'ERROR' if i % 7 == nth else ''}\n" for i in range(500)))
+        mke2fs(tree, folder / f"{nth}.img", 16)
+        shutil.rmtree(tree)
+        table.insert(0, "drive", os.fspath(folder / f"{nth}.img"))
+        tables.append(table)
+    (folder / "no-image.txt").write_text("not one")
+    drives = nearside.ray.images(folder)
+    assert drives == [os.fspath(folder / f"{nth}.img") for nth in range(5)]
+    return drives, pandas.concat(tables)
+
+
+def same(got, want):
+    order = list(want.columns)
+    got, want = (frame.sort_values(order).reset_index(drop=True) for frame in (got[order], want))
+    pandas.testing.assert_frame_equal(got, want, check_dtype=False, rtol=1e-12)
+
+
+def pushed(dataset):
+    """The condition that went into the drives, and the columns."""
+    from ray.data._internal.logical.optimizers import LogicalOptimizer
+
+    plan = LogicalOptimizer().optimize(dataset._logical_plan)
+    operators = [plan.dag]
+    while operators[-1].input_dependencies:
+        operators.append(operators[-1].input_dependencies[0])
+    source = operators[-1].datasource
+    return source._condition, source._projection_map, [type(one).__name__ for one in operators]
+
+
+def test_rows_of_all_drives(cluster, fleet):
+    drives, whole = fleet
+    same(nearside.ray.select(drives, "/var/trips.csv", options=OPTIONS).to_pandas(), whole)
+    some = nearside.ray.select(drives, "/var", recursive=True, include=["*.csv"], format="csv", columns=["city"], where="id < 10", options=OPTIONS)
+    same(some.to_pandas(), whole[whole.id < 10][["drive", "city"]])
+    assert nearside.ray.select(drives, "/var/trips.csv", options=OPTIONS).count() == len(whole)
+    assert len(nearside.ray.select(drives, "/var/trips.csv", options=OPTIONS).limit(17).to_pandas()) == 17
+
+
+@pytest.mark.parametrize(
+    "expression, mask, condition",
+    [
+        (col("id") > 500, lambda t: t.id > 500, '"id" > 500'),
+        (col("price") >= 99.5, lambda t: t.price >= 99.5, '"price" >= 99.5'),
+        # NaN is not greater for Arrow, and is for a drive.
+        ((col("price") > 50) | (col("city") == "O'Hara"), lambda t: (t.price > 50) | (t.city == "O'Hara"), None),
+        ((col("id") != 3) & ~(col("city") == 'Q"x'), lambda t: (t.id != 3) & (t.city != 'Q"x'), None),
+        (col("city").is_in(["Bern", "Basel"]), lambda t: t.city.isin(["Bern", "Basel"]), "\"city\" in ('Bern', 'Basel')"),
+        (col("city").not_in(["Bern"]), lambda t: t.city != "Bern", "\"city\" not in ('Bern')"),
+        (col("id").is_not_null(), lambda t: t.id >= 0, '"id" is not null'),
+    ],
+)
+def test_filters_are_pushed_into_the_drives(cluster, fleet, expression, mask, condition):
+    drives, whole = fleet
+    dataset = nearside.ray.select(drives, "/var/trips.csv", options=OPTIONS).filter(expr=expression)
+    went, _, operators = pushed(dataset)
+    assert went and "Filter" not in operators
+    assert condition is None or went == condition
+    same(dataset.to_pandas(), whole[mask(whole)])
+    # Columns that only the filter asks for do not stay.
+    chosen = dataset.select_columns(["drive", "city"])
+    same(chosen.to_pandas(), whole[mask(whole)][["drive", "city"]])
+    assert dataset.count() == int(mask(whole).sum())
+
+
+@pytest.mark.parametrize(
+    "expression, mask",
+    [
+        # Of the drive's name the drive knows nothing; what is not less may be NaN for Arrow.
+        (lambda drives: col("drive") == drives[2], lambda t, drives: t.drive == drives[2]),
+        (lambda drives: ~(col("price") > 50), lambda t, drives: ~(t.price > 50)),
+        (lambda drives: (col("id") % 2) == 0, lambda t, drives: t.id % 2 == 0),
+    ],
+)
+def test_what_a_drive_cannot_say_rays_filter_says(cluster, fleet, expression, mask):
+    drives, whole = fleet
+    dataset = nearside.ray.select(drives, "/var/trips.csv", options=OPTIONS).filter(expr=expression(drives))
+    went, _, operators = pushed(dataset)
+    assert went is None and "Filter" in operators
+    same(dataset.to_pandas(), whole[mask(whole, drives)])
+
+
+def test_groups_over_all_drives(cluster, fleet):
+    drives, whole = fleet
+    got = nearside.ray.aggregate(
+        drives, "/var/trips.csv", group_by=["city"], aggregate=["count(*)", "sum(id)", "min(id)", "max(id)"], where="id < 900", options=OPTIONS
+    )
+    want = whole[whole.id < 900].groupby("city").id.agg(["count", "sum", "min", "max"]).reset_index()
+    got = got.to_pandas()
+    got.columns = want.columns
+    same(got, want)
+    one = nearside.ray.aggregate(drives, "/var/trips.csv", aggregate=["count(*)", "max(id)"], options=OPTIONS)
+    assert [column[0].as_py() for column in one.columns] == [len(whole), whole.id.max()]
+    with pytest.raises(ValueError, match="avg"):
+        nearside.ray.aggregate(drives, "/var/trips.csv", aggregate=["avg(id)"])
+
+
+def test_a_sum_without_room_and_a_column_of_the_same_name_are_errors(cluster, tmp_path):
+    drives = []
+    for nth in range(2):
+        tree = tmp_path / f"{nth}"
+        tree.mkdir()
+        (tree / "sums.csv").write_text(f"k,n\na,{2**62}\nb,{nth}\n")
+        (tree / "named.csv").write_text("drive,n\nx,1\n")
+        mke2fs(tree, tmp_path / f"{nth}.img", 16)
+        drives.append(os.fspath(tmp_path / f"{nth}.img"))
+    sums = lambda where: nearside.ray.aggregate(
+        drives, "/sums.csv", group_by=["k"], aggregate=["sum(n)"], where=where, options=OPTIONS
+    )
+    # Each drive's own has room, and what both are has none.
+    with pytest.raises(pyarrow.ArrowInvalid):
+        sums("k = 'a'")
+    assert sums("k = 'b'").to_pydict()["sum(n)"] == [1]
+    with pytest.raises(nearside.ray.DriveError, match="a column of the table is called 'drive'"):
+        nearside.ray.select(drives, "/named.csv", options=OPTIONS).to_pandas()
+
+
+def test_lines_and_rules_of_all_drives(cluster, fleet):
+    drives, _ = fleet
+    found = nearside.ray.search(drives, "ERROR", "/var/log", options=OPTIONS).to_pandas()
+    want = [(drives[nth], f"line {i} of {nth} ERROR") for nth in range(5) for i in range(500) if i % 7 == nth]
+    assert sorted(zip(found.drive, found.text)) == sorted(want) and set(found.path) == {"/var/log/a.log"}
+    rules = 'rule third : odd { strings: $a = " of 3 ERROR" condition: $a }'
+    matched = nearside.ray.yara(drives, rules, options=OPTIONS).to_pandas()
+    assert matched.to_dict("records")[0]["drive"] == drives[3]
+    assert [(row.path, row.rule, list(row.tags)) for row in matched.itertuples()] == [("/var/log/a.log", "third", ["odd"])]
+
+
+def test_a_drive_that_fails_is_named(cluster, fleet, tmp_path):
+    drives, _ = fleet
+    missing = os.fspath(tmp_path / "missing.img")
+    with pytest.raises(nearside.ray.DriveError, match=re.escape(missing)):
+        nearside.ray.search([*drives, missing], "ERROR", options=OPTIONS).to_pandas()
+    with pytest.raises(nearside.ray.DriveError, match=re.escape(drives[0]) + ".*nowhere"):
+        nearside.ray.select(drives[:1], "/nowhere.csv", options=OPTIONS).to_pandas()
+    # One that takes connections and says nothing, by both of its addresses.
+    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
+        ports = [server.getsockname()[1] for server in (first, second)]
+        silent = "nvme+tcp://" + ",".join(f"127.0.0.1:{port}" for port in ports) + "/nqn.2026-11.example:silent/1"
+        begun = time.monotonic()
+        with pytest.raises(nearside.ray.DriveError, match=re.escape(silent)):
+            nearside.ray.search([drives[0], silent], "ERROR", timeout=3, options=OPTIONS).to_pandas()
+        assert time.monotonic() - begun < 60
+    turned = [nearside.ray._turned(silent, nth) for nth in range(3)]
+    assert turned[0] == turned[2] == silent and turned[1].startswith(f"nvme+tcp://127.0.0.1:{ports[1]},127.0.0.1:{ports[0]}/")
+
+
+class Question:
+    """One that fails, or does not end, before or behind its first answer, so often."""
+
+    def __init__(self, fails, behind=False, hangs=False):
+        self.fails, self.behind, self.hangs = fails, behind, hangs
+
+    def tables(self, drive, path, limit):
+        self.fails -= 1
+        if self.behind or self.fails < 0:
+            yield pyarrow.table({"name": [drive.read(path).decode()]})
+        if self.fails >= 0:
+            if self.hangs:
+                time.sleep(30)
+            raise OSError("on purpose")
+
+
+def test_a_drive_is_asked_again_where_nothing_has_come(image, monkeypatch):
+    opened = []
+    real = nearside.open
+    monkeypatch.setattr(nearside.ray._drive, "open", lambda name, **options: opened.append(name) or real(image, **options))
+    both = "nvme+tcp://one:1,two:2/nqn.2026-11.example:a/1"
+
+    def ask(question, retries, timeout=300):
+        opened.clear()
+        tables = list(nearside.ray._Task(question, both, "/etc/hostname", timeout, retries, OPTIONS, None, True)())
+        return pyarrow.concat_tables(tables).to_pydict()
+
+    want = {"drive": [both], "name": ["nearside\n"]}
+    turned = "nvme+tcp://two:2,one:1/nqn.2026-11.example:a/1"
+    assert ask(Question(0), 0) == want and opened == [both]
+    assert ask(Question(1), 1) == want and opened == [both, turned]
+    assert ask(Question(2), 2) == want and opened == [both, turned, both]
+    with pytest.raises(nearside.ray.DriveError, match="one:1.*OSError: on purpose"):
+        ask(Question(2), 1)
+    # What has been answered is not answered twice.
+    with pytest.raises(nearside.ray.DriveError, match="on purpose"):
+        ask(Question(1, behind=True), 5)
+    assert opened == [both]
+    begun = time.monotonic()
+    with pytest.raises(nearside.ray.DriveError, match="TimeoutError: nothing came for 0.5 s"):
+        ask(Question(1, behind=True, hangs=True), 1, timeout=0.5)
+    assert time.monotonic() - begun < 20
+
+
+def test_files_that_cannot_be_read(cluster, image):
+    options = {"as_user": (54321, 54321)}
+    with pytest.raises(nearside.ray.DriveError, match="secret|shut|lost"):
+        nearside.ray.search([image], "near", "/", options=options).to_pandas()
+    left = nearside.ray.search([image], "near", "/", unreadable="ignore", options=options).to_pandas()
+    assert "/etc/hostname" in set(left.path)
+
+
+def test_what_is_asked_wrong_is_said_at_once(fleet):
+    with pytest.raises(TypeError, match="list of names"):
+        nearside.ray.select("disk.img", "/x.csv")
+    with pytest.raises(TypeError, match="limit="):
+        nearside.ray.select(["disk.img"], "/x.csv", limit=3)
+    with pytest.raises(TypeError, match="no path"):
+        nearside.ray.select(["disk.img"])
+    with pytest.raises(ValueError, match="no drive"):
+        nearside.ray.search([], "x")
+    with pytest.raises(ValueError, match="unreadable"):
+        nearside.ray.search(["disk.img"], "x", unreadable="maybe")
+
+
+@pytest.fixture()
+def command():
+    """The command, where this build has it."""
+    command = os.environ.get("NEARSIDE_COMMAND")
+    if command is None:
+        pytest.skip("no NEARSIDE_COMMAND: the command of this build")
+    return command
+
+
+def test_a_drive_is_reached_by_another_of_its_addresses(cluster, fleet, command):
+    drives, whole = fleet
+    words = ["serve", "--store", f"file:{drives[1]}", "--listen", "127.0.0.1:0", "--read-only", "--trust"]
+    with subprocess.Popen([command, *words], stdout=subprocess.PIPE, text=True) as server:
+        try:
+            name = next(line for line in server.stdout if line.startswith("nvme+tcp://")).split(": ")[0]
+            # The first takes connections and says nothing.
+            with socket.create_server(("127.0.0.1", 0)) as silent:
+                both = name.replace("nvme+tcp://", f"nvme+tcp://127.0.0.1:{silent.getsockname()[1]},")
+                got = nearside.ray.select([drives[0], both], "/var/trips.csv", where="id < 100", timeout=20).to_pandas()
+            want = whole[(whole.id < 100) & whole.drive.isin(drives[:2])].replace({"drive": {drives[1]: both}})
+            same(got, want)
+        finally:
+            server.kill()
+
+
+def test_the_example_of_a_fleet(command):
+    example = os.path.join(os.path.dirname(__file__), "../examples/fleet.py")
+    ran = subprocess.run(
+        [sys.executable, example, "--drives", "3", "--lines", "5000", "--nearside", command], capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "of 3 drives" in ran.stdout and "a drive that has gone is said: " in ran.stdout and "nvme+tcp://" in ran.stdout

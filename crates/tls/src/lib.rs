@@ -1,0 +1,7 @@
+#![doc = include_str!("../README.md")]
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
+mod psk;
+mod stream;
+
+pub use stream::OpenSsl;

@@ -1,0 +1,266 @@
+//! Both ends of a handshake, and the connection after it.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, OnceLock};
+
+use nearside_auth::{Hash, Psk};
+use nearside_channel::{Encrypt, Encrypted, Find, RECORD, TlsError};
+use openssl::error::ErrorStack;
+use openssl::ssl::{
+    ClientHelloResponse, Error, ErrorCode, Ssl, SslContext, SslContextBuilder, SslMethod, SslMode,
+    SslOptions, SslSessionCacheMode, SslStream, SslVerifyMode, SslVersion,
+};
+
+use crate::psk::{Held, find_by, held, hold, offer_by, offered};
+
+/// TLS by OpenSSL.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenSsl;
+
+/// A connection of either end.
+#[derive(Debug)]
+struct Stream {
+    inner: SslStream<Socket>,
+    is_host: bool,
+    /// Pieces that go into one record.
+    record: Vec<u8>,
+}
+
+/// The connection's own.
+#[derive(Debug)]
+struct Socket(Arc<TcpStream>);
+
+impl Read for Socket {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        (&*self.0).read(to)
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&*self.0).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn failed(errors: ErrorStack) -> TlsError {
+    TlsError::Failed(said(&errors))
+}
+
+fn said(errors: &ErrorStack) -> String {
+    let mut reasons = errors.errors().iter().filter_map(|error| error.reason());
+    reasons.next_back().unwrap_or("OpenSSL does not say why").to_owned()
+}
+
+fn suite(hash: Hash) -> &'static str {
+    if hash == Hash::Sha384 { "TLS_AES_256_GCM_SHA384" } else { "TLS_AES_128_GCM_SHA256" }
+}
+
+fn context(method: SslMethod) -> Result<SslContextBuilder, ErrorStack> {
+    let mut context = SslContext::builder(method)?;
+    context.set_min_proto_version(Some(SslVersion::TLS1_3))?;
+    context.set_max_proto_version(Some(SslVersion::TLS1_3))?;
+    context.set_ciphersuites("TLS_AES_256_GCM_SHA384:TLS_AES_128_GCM_SHA256")?;
+    context.set_session_cache_mode(SslSessionCacheMode::OFF);
+    context.set_options(SslOptions::NO_TICKET);
+    context.set_mode(SslMode::ENABLE_PARTIAL_WRITE | SslMode::ACCEPT_MOVING_WRITE_BUFFER);
+    Ok(context)
+}
+
+impl Encrypt for OpenSsl {
+    fn connect(&self, socket: Arc<TcpStream>, psk: Psk) -> Result<Box<dyn Encrypted>, TlsError> {
+        let end = || {
+            let mut ssl = Ssl::new(of_host()?)?;
+            ssl.set_ciphersuites(suite(psk.hash))?;
+            hold(&mut ssl, Held { psk: Some(psk), ..Held::default() })?;
+            ssl.set_connect_state();
+            Stream::over(ssl, socket, true)
+        };
+        Ok(Box::new(end().map_err(failed)?))
+    }
+
+    fn accept(&self, socket: Arc<TcpStream>, find: Find) -> Result<Box<dyn Encrypted>, TlsError> {
+        let end = || {
+            let mut ssl = Ssl::new(of_controller()?)?;
+            hold(&mut ssl, Held { find: Some(find), ..Held::default() })?;
+            ssl.set_accept_state();
+            Stream::over(ssl, socket, false)
+        };
+        Ok(Box::new(end().map_err(failed)?))
+    }
+}
+
+/// The controller's, of all connections: it takes PSKs that they find.
+fn of_controller() -> Result<&'static SslContext, ErrorStack> {
+    static CONTEXT: OnceLock<SslContext> = OnceLock::new();
+    if let Some(context) = CONTEXT.get() {
+        return Ok(context);
+    }
+    let mut context = context(SslMethod::tls_server())?;
+    context.set_num_tickets(0)?;
+    context.set_client_hello_callback(|ssl, _alert| {
+        let named = offered(ssl);
+        let find = held(ssl).and_then(|held| held.find.clone());
+        let psk = find.and_then(|find| named.iter().find_map(|identity| find(identity)));
+        // The suite has to be the PSK's, and is chosen before it.
+        if let Some(psk) = &psk {
+            ssl.set_ciphersuites(suite(psk.hash))?;
+        }
+        hold(ssl, Held { named: named.into_iter().next(), psk, find: None })?;
+        Ok(ClientHelloResponse::SUCCESS)
+    });
+    find_by(&mut context);
+    Ok(CONTEXT.get_or_init(|| context.build()))
+}
+
+/// The host's, of all connections: whoever proves itself by a certificate is not taken.
+fn of_host() -> Result<&'static SslContext, ErrorStack> {
+    static CONTEXT: OnceLock<SslContext> = OnceLock::new();
+    if let Some(context) = CONTEXT.get() {
+        return Ok(context);
+    }
+    let mut context = context(SslMethod::tls_client())?;
+    context.set_verify(SslVerifyMode::PEER);
+    offer_by(&mut context);
+    Ok(CONTEXT.get_or_init(|| context.build()))
+}
+
+impl Stream {
+    fn over(ssl: Ssl, socket: Arc<TcpStream>, is_host: bool) -> Result<Stream, ErrorStack> {
+        Ok(Stream { inner: SslStream::new(ssl, Socket(socket))?, is_host, record: Vec::new() })
+    }
+
+    fn failed(&self, error: Error) -> TlsError {
+        let held = held(self.inner.ssl());
+        if let (true, Some(Held { psk: Some(psk), .. })) = (self.is_host, held)
+            && error.ssl_error().is_some_and(is_about_the_key)
+        {
+            return TlsError::NotKnown(psk.identity.clone());
+        }
+        match (held.filter(|_| !self.is_host), error.ssl_error()) {
+            (Some(Held { named: Some(named), psk: None, .. }), Some(_)) => TlsError::Unknown(named.clone()),
+            (Some(Held { named: None, .. }), Some(_)) => TlsError::NotOffered,
+            (_, Some(errors)) if !errors.errors().is_empty() => TlsError::Failed(said(errors)),
+            _ => match error.into_io_error() {
+                Ok(error) if error.kind() != io::ErrorKind::UnexpectedEof => TlsError::Io(error),
+                _ => TlsError::Closed,
+            },
+        }
+    }
+}
+
+impl Encrypted for Stream {
+    fn handshake(&mut self) -> Result<bool, TlsError> {
+        match self.inner.do_handshake() {
+            // Each end has proved that it has the PSK, and nothing else did.
+            Ok(()) if self.inner.ssl().session_reused() => Ok(true),
+            Ok(()) => Err(TlsError::NotTaken),
+            Err(error) if is_waiting(&error) => Ok(false),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    fn identity(&self) -> Option<&str> {
+        held(self.inner.ssl())?.psk.as_ref().map(|psk| psk.identity.as_str())
+    }
+
+    fn has_more(&self) -> bool {
+        self.inner.ssl().pending() > 0
+    }
+
+    fn finish(&mut self) {
+        let _ = self.inner.shutdown();
+    }
+}
+
+/// Whether an alert says that the PSK was not taken (RFC 8446, 6.2).
+fn is_about_the_key(errors: &ErrorStack) -> bool {
+    const SSL_AD_REASON_OFFSET: i32 = 1000;
+    // handshake_failure, illegal_parameter, decrypt_error, unknown_psk_identity.
+    const ALERTS: [i32; 4] = [40, 47, 51, 115];
+    errors.errors().iter().any(|error| ALERTS.contains(&(error.reason_code() - SSL_AD_REASON_OFFSET)))
+}
+
+fn is_waiting(error: &Error) -> bool {
+    matches!(error.code(), ErrorCode::WANT_READ | ErrorCode::WANT_WRITE)
+}
+
+/// As a socket that never waits says it.
+fn plain(result: Result<usize, Error>) -> io::Result<usize> {
+    let error = match result {
+        Ok(moved) => return Ok(moved),
+        Err(error) if is_waiting(&error) => return Err(io::ErrorKind::WouldBlock.into()),
+        Err(error) => error,
+    };
+    match (error.code(), error.ssl_error()) {
+        (ErrorCode::ZERO_RETURN, _) => Ok(0),
+        (_, Some(errors)) if !errors.errors().is_empty() => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, format!("TLS: {}", said(errors))))
+        }
+        // The peer closed its socket without a farewell.
+        _ => error.into_io_error().map_or(Ok(0), |error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => Ok(0),
+            _ => Err(error),
+        }),
+    }
+}
+
+impl Read for Stream {
+    /// At most a record.
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        if to.is_empty() {
+            return Ok(0);
+        }
+        plain(self.inner.ssl_read(to))
+    }
+
+    /// What a record has, across the pieces.
+    fn read_vectored(&mut self, to: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let mut total = 0;
+        for piece in to.iter_mut().filter(|piece| !piece.is_empty()) {
+            if total > 0 && !self.has_more() {
+                break;
+            }
+            let got = self.read(piece)?;
+            total += got;
+            if got < piece.len() {
+                break;
+            }
+        }
+        Ok(total)
+    }
+}
+
+impl Write for Stream {
+    /// At most a record.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        plain(self.inner.ssl_write(&bytes[..bytes.len().min(RECORD)]))
+    }
+
+    /// As many as go into one record.
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        if let [only] = pieces {
+            return self.write(only);
+        }
+        let mut record = std::mem::take(&mut self.record);
+        record.clear();
+        for piece in pieces {
+            let room = RECORD - record.len();
+            record.extend_from_slice(&piece[..piece.len().min(room)]);
+        }
+        let wrote = self.write(&record);
+        self.record = record;
+        wrote
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
