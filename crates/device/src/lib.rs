@@ -32,6 +32,7 @@ mod stripes;
 mod subsystem;
 pub mod throttle;
 pub mod traffic;
+pub mod turns;
 
 pub use ana::{AnaState, MAX_ANA_GROUP, PortStates};
 pub use config::{Config, Fabric, Host, Identity};

@@ -15,15 +15,15 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 
 use nearside_clock::{Clock, Nanos};
-use nearside_device::Access;
 use nearside_device::firmware::{Observer, Progress, Turn};
 use nearside_device::throttle::Bucket;
+use nearside_device::{Access, Host};
 use nearside_dma::{IoBuffer, LentBytes};
 use nearside_fsr::{Batch, Media, MediaError};
 use nearside_store::{Completion, Data, Operation, Store, StoreError, Submitted, Token};
 use slab::Slab;
 
-use crate::helper::{self, Helper, Job, Refused};
+use crate::helper::{self, Helper};
 use crate::meters::{Meters, SLICE_NS, down, up};
 
 /// Tasks stop at the first yield after this, so that the piece that they are at ends within the slice.
@@ -268,19 +268,28 @@ struct Slice {
     yields: AtomicU32,
 }
 
+/// Whose time a task takes.
+#[derive(Clone, Default)]
+pub(crate) struct Payer {
+    pub(crate) host: Arc<Host>,
+    /// What it is taken from.
+    pub(crate) quotas: Vec<Arc<Bucket>>,
+}
+
 /// One task's way to the store.
 pub(crate) struct StoreMedia<S: Store, O> {
     io: SharedIo<S, O>,
     slice: Arc<Slice>,
     awake: Arc<AtomicBool>,
-    /// Tasks that wait for the helper.
+    /// Tasks that wait for a helper.
     offloaded: Arc<AtomicUsize>,
+    payer: Payer,
     len: u64,
     block_size: u32,
 }
 
 impl<S: Store, O: Observer> StoreMedia<S, O> {
-    /// Has a helper do work, and waits for it. What it does not take is given back.
+    /// Has a helper do work, and waits for it; its time is the task's. What nobody takes is given back.
     async fn hand<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
         &self,
         helper: &'static Helper,
@@ -289,22 +298,11 @@ impl<S: Store, O: Observer> StoreMedia<S, O> {
         if self.slice.clock.is_simulated() {
             return Ok(work());
         }
-        let mut work = Some(work);
-        let mut job = None;
-        let done = poll_fn(|_| {
-            if let Some(todo) = work.take() {
-                match helper.submit(todo, &self.awake, &self.offloaded) {
-                    Ok(handed) => job = Some(handed),
-                    Err(Refused::Full(todo)) if !helper.refuses => {
-                        work = Some(todo);
-                        self.awake.store(true, Ordering::Relaxed);
-                    }
-                    Err(Refused::Full(todo) | Refused::Alone(todo)) => return Poll::Ready(Err(todo)),
-                }
-            }
-            job.as_ref().and_then(Job::take).map_or(Poll::Pending, |done| Poll::Ready(Ok(done)))
-        });
-        done.await.map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        let job = helper.submit(&self.payer.host, work, &self.awake, &self.offloaded)?;
+        let (done, cost) = poll_fn(|_| job.take().map_or(Poll::Pending, Poll::Ready)).await;
+        let now = self.slice.clock.now();
+        self.payer.quotas.iter().for_each(|quota| _ = quota.take(cost, now));
+        Ok(done.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     }
 }
 
@@ -562,24 +560,21 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
     where
         F: Future<Output = T> + Send + 'static,
     {
-        self.spawn_within(key, Vec::new(), make);
+        self.spawn_for(key, Payer::default(), make);
     }
 
-    /// Starts a task under a key of the caller's, whose time is taken from `quotas`.
-    pub(crate) fn spawn_within<F>(
-        &mut self,
-        key: u64,
-        quotas: Vec<Arc<Bucket>>,
-        make: impl FnOnce(StoreMedia<S, O>) -> F,
-    ) where
+    /// Starts a task under a key of the caller's.
+    pub(crate) fn spawn_for<F>(&mut self, key: u64, payer: Payer, make: impl FnOnce(StoreMedia<S, O>) -> F)
+    where
         F: Future<Output = T> + Send + 'static,
     {
-        let awake = Arc::new(AtomicBool::new(true));
+        let (awake, quotas) = (Arc::new(AtomicBool::new(true)), payer.quotas.clone());
         let media = StoreMedia {
             io: self.io.clone(),
             slice: self.slice.clone(),
             awake: awake.clone(),
             offloaded: self.offloaded.clone(),
+            payer,
             // It may have become longer or shorter since the last.
             len: lock(&self.io).access.namespace().bytes(),
             block_size: self.block_size,
@@ -707,291 +702,4 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use nearside_clock::SimClock;
-    use nearside_device::Namespace;
-    use nearside_dma::Memory;
-    use nearside_store::{Delay, Dram, Modelled, Parametric};
-
-    use super::*;
-    use crate::meters::{Held, Slices};
-
-    type Slow = Modelled<Dram, Parametric>;
-    type Rig = (Arc<Namespace<Slow>>, Executor<Slow, (), u32>, SimClock, Arc<Meters>);
-
-    fn executor(delay_ns: u64) -> Rig {
-        let store = Modelled::new(Dram::new(1 << 20, 512).unwrap(), Delay::fixed(delay_ns).medium());
-        let namespace = Arc::new(Namespace::new(store, (), 512, [0; 16], true).unwrap());
-        let access = namespace.access(Arc::new(Memory::new())).unwrap();
-        let (clock, meters) = (SimClock::new(), Arc::new(Meters::default()));
-        let executor = Executor::new(access, Arc::new(clock.clone()), meters.clone());
-        (namespace, executor, clock, meters)
-    }
-
-    /// Works so long at a time, yielding between.
-    async fn work<M: Media>(media: M, clock: SimClock, pieces: Vec<u64>) -> u32 {
-        let mut done = 0;
-        for ns in pieces {
-            clock.advance(ns);
-            done += 1;
-            media.yield_now().await;
-        }
-        done
-    }
-
-    #[test]
-    fn slices_are_counted_and_none_takes_longer_than_its_pieces_make_it() {
-        let (_namespace, mut executor, clock, meters) = executor(0);
-        let mut finished = Vec::new();
-        // Seven pieces of 4 us: each slice stops at the first yield after its time to yield.
-        let at = clock.clone();
-        executor.spawn(1, |media| work(media, at, vec![4_000; 7]));
-        let mut slices = 0;
-        while finished.is_empty() {
-            executor.step(clock.now(), &mut Turn::new(), &mut finished);
-            slices += 1;
-        }
-        assert_eq!(finished, [(1, 7)]);
-        assert_eq!(slices, 2);
-        let so_far = Slices { count: 2, over: 0, worst_ns: 16_000, total_ns: 28_000 };
-        assert_eq!(meters.slices(), so_far);
-        // A piece that is too long shows.
-        let at = clock.clone();
-        executor.spawn(2, |media| work(media, at, vec![1_000, 50_000]));
-        while finished.len() < 2 {
-            executor.step(clock.now(), &mut Turn::new(), &mut finished);
-        }
-        let over = meters.slices();
-        assert_eq!((over.over, over.worst_ns, over.total_ns), (1, 51_000, 79_000));
-        // Nothing to run is no slice.
-        executor.step(clock.now(), &mut Turn::new(), &mut finished);
-        assert_eq!(meters.slices(), over);
-    }
-
-    #[test]
-    fn a_tasks_time_is_within_its_quota_and_no_other_waits_for_it() {
-        let (_namespace, mut executor, clock, meters) = executor(0);
-        let mut finished = Vec::new();
-        // A quarter of a processor, of two tasks together.
-        let quota = Arc::new(Bucket::new(250_000_000, 1));
-        for key in 0..2 {
-            let at = clock.clone();
-            let quotas = vec![quota.clone()];
-            executor.spawn_within(key, quotas, |media| work(media, at, vec![10_000; 1_000_000]));
-        }
-        let until = |clock: &SimClock, executor: &mut Executor<Slow, (), u32>, end: u64, finished: &mut _| {
-            let mut idle = 0;
-            while clock.now() < Nanos(end) {
-                let before = clock.now();
-                let progress = executor.step(before, &mut Turn::new(), finished);
-                if clock.now() == before {
-                    // Nobody looks again before there is something to do.
-                    let next = progress.next.unwrap();
-                    assert!(next > before, "a busy wait");
-                    clock.advance_to(next);
-                    idle += 1;
-                }
-            }
-            idle
-        };
-        let idle = until(&clock, &mut executor, 2_000_000_000, &mut finished);
-        let used = meters.slices().total_ns;
-        assert!((500_000_000..=525_020_000).contains(&used), "{used}");
-        assert!((100..2_000).contains(&idle), "{idle}");
-        // One without a quota has what it wants.
-        let at = clock.clone();
-        executor.spawn(9, |media| work(media, at, vec![10_000; 10_000]));
-        let begun = clock.now();
-        while finished.is_empty() {
-            let before = clock.now();
-            let next = executor.step(before, &mut Turn::new(), &mut finished).next;
-            if clock.now() == before
-                && let Some(next) = next
-            {
-                clock.advance_to(next.max(before + 1));
-            }
-        }
-        assert_eq!(finished, [(9, 10_000)]);
-        assert!(clock.now().since(begun) < 140_000_000, "{:?}", clock.now().since(begun));
-    }
-
-    #[test]
-    fn the_store_has_so_many_reads_at_a_time_and_all_get_theirs() {
-        let (_namespace, mut executor, clock, meters) = executor(10_000);
-        let mut finished = Vec::new();
-        for key in 0..12 {
-            executor.spawn(key, |media| async move {
-                let mut batch = media.batch();
-                for tag in 0..8 {
-                    batch.start(u64::from(tag) * 4096, 4096, tag);
-                }
-                let mut read = 0;
-                while batch.next().await.is_some() {
-                    read += 1;
-                }
-                read
-            });
-        }
-        // One that goes while its reads wait leaves none of them.
-        executor.step(clock.now(), &mut Turn::new(), &mut finished);
-        assert!(executor.cancel(11));
-        let mut most = 0;
-        while finished.len() < 11 {
-            executor.step(clock.now(), &mut Turn::new(), &mut finished);
-            most = most.max(lock(&executor.io).reads.len());
-            clock.advance(1_000);
-        }
-        assert_eq!(most, 8);
-        assert!(finished.iter().all(|(_, read)| *read == 8), "{finished:?}");
-        while executor.in_flight() > 0 {
-            executor.step(clock.now(), &mut Turn::new(), &mut finished);
-            clock.advance(1_000);
-        }
-        assert_eq!(meters.held(), Held::default());
-    }
-
-    #[test]
-    fn beside_a_hosts_io_the_store_has_few_reads() {
-        let (namespace, mut executor, clock, _) = executor(10_000);
-        let mut host = namespace.access(Arc::new(Memory::new())).unwrap();
-        let mut finished = Vec::new();
-        executor.spawn(1, |media| async move {
-            for _ in 0..10_000 {
-                let mut batch = media.batch();
-                for tag in 0..8 {
-                    batch.start(u64::from(tag) * 4096, 4096, tag);
-                }
-                while batch.next().await.is_some() {}
-            }
-            0
-        });
-        let mut at_most = |host: &mut Access<Slow, ()>, steps: usize, with: bool| {
-            let mut most = 0;
-            for _ in 0..steps {
-                if with && host.in_flight() == 0 {
-                    let mut buffer = IoBuffer::new(4096).unwrap();
-                    buffer.set_len(4096);
-                    let read = Operation::Read { offset: 0, len: 4096 };
-                    let submitted = host.submit(read, Data::Owned(buffer), Token(0), clock.now());
-                    assert!(matches!(submitted, Submitted::Pending));
-                }
-                executor.step(clock.now(), &mut Turn::new(), &mut finished);
-                most = most.max(lock(&executor.io).reads.len());
-                clock.advance(1_000);
-                host.poll(clock.now(), &mut |_, _| {});
-            }
-            most
-        };
-        assert_eq!(at_most(&mut host, 100, false), READS);
-        // Those that it has are waited for.
-        at_most(&mut host, 20, true);
-        assert_eq!(at_most(&mut host, 1_000, true), READS_BESIDE);
-        assert_eq!(at_most(&mut host, 900, false), READS_BESIDE);
-        at_most(&mut host, 200, false);
-        assert_eq!(at_most(&mut host, 100, false), READS);
-    }
-
-    #[test]
-    fn one_read_waits_for_no_more_than_one_of_each_other_task() {
-        let (_namespace, mut executor, clock, _) = executor(10_000);
-        let mut finished = Vec::new();
-        for (key, reads) in (0..12).map(|key| (key, 64)).chain([(12, 1)]) {
-            executor.spawn(key, move |media| async move {
-                let mut batch = media.batch();
-                for tag in 0..reads {
-                    batch.start(u64::from(tag) * 4096, 4096, tag);
-                }
-                while batch.next().await.is_some() {}
-                reads
-            });
-        }
-        while finished.is_empty() {
-            executor.step(clock.now(), &mut Turn::new(), &mut finished);
-            clock.advance(1_000);
-        }
-        assert_eq!(finished, [(12, 1)]);
-        // The eight that the store had, and one of each of twelve.
-        assert!(clock.now().0 <= 3 * 10_000 + 5_000, "{:?}", clock.now());
-    }
-
-    #[test]
-    fn a_turn_has_one_slice_whoever_takes_it() {
-        let (_namespace, mut executor, clock, meters) = executor(0);
-        let (at, mut finished) = (clock.clone(), Vec::new());
-        executor.spawn(1, |media| work(media, at, vec![1_000]));
-        let mut turn = Turn::new();
-        assert!(turn.take());
-        let progress = executor.step(clock.now(), &mut turn, &mut finished);
-        assert_eq!((progress.worked, progress.next), (false, Some(clock.now())));
-        assert_eq!(meters.slices().count, 0);
-        executor.step(clock.now(), &mut Turn::new(), &mut finished);
-        assert_eq!((meters.slices().count, finished.len()), (1, 1));
-    }
-
-    #[test]
-    fn a_task_with_much_to_do_starves_no_other() {
-        let (_namespace, mut executor, clock, _) = executor(0);
-        let mut finished = Vec::new();
-        for key in 0..3 {
-            let at = clock.clone();
-            executor.spawn(key, |media| work(media, at, vec![15_000; 1_000_000]));
-        }
-        let at = clock.clone();
-        executor.spawn(9, |media| work(media, at, vec![15_000; 5]));
-        for slices in 1.. {
-            executor.step(clock.now(), &mut Turn::new(), &mut finished);
-            if finished.is_empty() {
-                assert!(slices < 5 * 4 + 4, "each of four has every fourth slice");
-            } else {
-                break;
-            }
-        }
-        assert_eq!(finished, [(9, 5)]);
-    }
-
-    #[test]
-    fn whatever_goes_first_no_read_is_lost() {
-        for way in 0..3 {
-            let (namespace, mut executor, clock, meters) = executor(50_000);
-            let mut finished = Vec::new();
-            for key in 0..4 {
-                executor.spawn(key, |media| async move {
-                    let mut batch = media.batch();
-                    (0..4).for_each(|n| {
-                        batch.start(n * 65536, 65536, n as u32);
-                    });
-                    while batch.next().await.is_some() {}
-                    0
-                });
-            }
-            executor.step(clock.now(), &mut Turn::new(), &mut finished);
-            assert_eq!(meters.held(), Held { tasks: 4, reads: 16, buffers: 0 });
-            assert_eq!((executor.in_flight(), namespace.stripes_held()), (16, 16));
-            match way {
-                // They are waited for.
-                0 => {}
-                // The tasks go, the executor stays.
-                1 => (0..4).for_each(|key| assert!(executor.cancel(key) && !executor.cancel(key))),
-                // All goes.
-                _ => {
-                    drop(executor);
-                    assert_eq!((meters.held(), namespace.orphans_in_flight()), (Held::default(), READS));
-                    assert!(namespace.stripes_held() > 0);
-                    let due = namespace.poll_orphans(clock.now()).unwrap();
-                    clock.advance_to(due);
-                    assert_eq!(namespace.poll_orphans(clock.now()), None);
-                    assert_eq!((namespace.orphans_in_flight(), namespace.stripes_held()), (0, 0));
-                    continue;
-                }
-            }
-            for _ in 0..4 {
-                clock.advance(50_000);
-                executor.step(clock.now(), &mut Turn::new(), &mut finished);
-            }
-            assert_eq!(finished.len(), if way == 0 { 4 } else { 0 });
-            assert_eq!((executor.in_flight(), meters.held()), (0, Held::default()));
-            assert_eq!((namespace.stripes_held(), namespace.orphans_in_flight()), (0, 0));
-            assert!(lock(&executor.io).pool.len() >= 4, "buffers are used again");
-        }
-    }
-}
+mod tests;

@@ -1,49 +1,63 @@
-//! Two threads beside all reactors, for work of near-data commands that cannot be cut into slices: one for
-//! what is done soon (compiling patterns), and one for what may take seconds (compiling programs).
+//! Threads beside all reactors, for work of near-data commands that cannot be cut into slices: one for what
+//! is done soon (compiling patterns), and two or more for what may take seconds (compiling programs, matching
+//! rules).
 //!
-//! Each is started with its first job, at a low priority, and takes one job after the other. A job whose
-//! command has gone is left out. The queues are short: where the one is full, the command waits for a place;
-//! the other, which may be full for long, refuses it. Under a simulated clock nothing is handed here, so that
-//! time stays simulated.
+//! Each is started when there is work for it, at a low priority, and takes one job after the other. Who has
+//! had least of their time is next ([`Turns`]), and no host has the last of several, so that one whose work
+//! takes long delays its own. A job whose command has gone is left out. What waits is bounded by the commands
+//! that hosts may have. Under a simulated clock nothing is handed here, so that time stays simulated.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 
-/// Jobs that wait.
-const MOST: usize = 64;
+use nearside_device::Host;
+use nearside_device::turns::Turns;
+use nearside_dma::cpu::thread_cpu_ns;
 
-type Work = Box<dyn FnOnce() + Send>;
+/// Jobs that wait before those whose commands have gone are looked for.
+const MANY: usize = 64;
+
+type Work = Box<dyn FnOnce() -> u64 + Send>;
 
 struct Queue {
-    jobs: VecDeque<(Weak<()>, Work)>,
-    running: bool,
+    turns: Turns<Arc<Host>, (Weak<()>, Work)>,
+    /// Whose jobs are being done.
+    running: Vec<Arc<Host>>,
+    threads: usize,
+    idle: usize,
+    /// So many that wait are looked through.
+    many: usize,
 }
 
-/// A thread and its jobs.
+/// Threads and their jobs.
 pub(crate) struct Helper {
     name: &'static str,
-    /// Who finds it full is refused, and does not wait for a place.
-    pub refuses: bool,
+    /// How many threads there are at most.
+    most: fn() -> usize,
     queue: Mutex<Queue>,
     more: Condvar,
 }
 
 /// For what is done soon.
-pub(crate) static SOON: Helper = Helper::new("near-data helper", false);
+pub(crate) static SOON: Helper = Helper::new("near-data helper", || 1);
 /// For what may take seconds.
-pub(crate) static LONG: Helper = Helper::new("near-data compiler", true);
+pub(crate) static LONG: Helper = Helper::new("near-data long", || {
+    std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8))
+});
+
+/// What a job came to, and the CPU time in nanoseconds that it took.
+type Outcome<T> = (std::thread::Result<T>, u64);
 
 /// A job's outcome, to wait for. Dropped, the job is not begun any more.
 pub(crate) struct Job<T> {
-    outcome: Arc<Mutex<Option<std::thread::Result<T>>>>,
+    outcome: Arc<Mutex<Option<Outcome<T>>>>,
     _alive: Arc<()>,
     waiting: Arc<AtomicUsize>,
 }
 
 impl<T> Job<T> {
     /// What it came to, once.
-    pub(crate) fn take(&self) -> Option<std::thread::Result<T>> {
+    pub(crate) fn take(&self) -> Option<Outcome<T>> {
         self.outcome.lock().unwrap_or_else(|e| e.into_inner()).take()
     }
 }
@@ -54,52 +68,45 @@ impl<T> Drop for Job<T> {
     }
 }
 
-/// Work that is not taken.
-pub(crate) enum Refused<F> {
-    /// The queue is full.
-    Full(F),
-    /// There is no thread to be had.
-    Alone(F),
-}
-
 impl Helper {
-    const fn new(name: &'static str, refuses: bool) -> Helper {
-        let queue = Mutex::new(Queue { jobs: VecDeque::new(), running: false });
-        Helper { name, refuses, queue, more: Condvar::new() }
+    const fn new(name: &'static str, most: fn() -> usize) -> Helper {
+        Helper { name, most, queue: Mutex::new(Queue::new()), more: Condvar::new() }
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Hands work over; `awake` is set when it is done, and `waiting` counts who waits.
+    /// Hands a host's work over; `awake` is set when it is done, and `waiting` counts who waits. Where there
+    /// is no thread to be had it is given back.
     pub(crate) fn submit<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
         &'static self,
+        host: &Arc<Host>,
         work: F,
         awake: &Arc<AtomicBool>,
         waiting: &Arc<AtomicUsize>,
-    ) -> Result<Job<T>, Refused<F>> {
-        let mut queue = self.queue();
-        if queue.jobs.len() >= MOST {
-            return Err(Refused::Full(work));
-        }
-        if !queue.running {
+    ) -> Result<Job<T>, F> {
+        let mut queue = self.lock();
+        if queue.idle == 0 && queue.threads < (self.most)() {
             let started = std::thread::Builder::new().name(self.name.to_owned()).spawn(|| self.run());
-            if started.is_err() {
-                return Err(Refused::Alone(work));
+            if started.is_err() && queue.threads == 0 {
+                return Err(work);
             }
-            queue.running = true;
+            queue.threads += usize::from(started.is_ok());
         }
         waiting.fetch_add(1, Ordering::Relaxed);
         let job = Job { outcome: Arc::default(), _alive: Arc::new(()), waiting: waiting.clone() };
         let (outcome, awake) = (job.outcome.clone(), awake.clone());
         let work = move || {
+            let before = thread_cpu_ns().unwrap_or(0);
             // A panic is the command's, not the thread's.
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-            *outcome.lock().unwrap_or_else(|e| e.into_inner()) = Some(result);
+            let cost = thread_cpu_ns().unwrap_or(0).saturating_sub(before);
+            *outcome.lock().unwrap_or_else(|e| e.into_inner()) = Some((result, cost));
             awake.store(true, Ordering::Release);
+            cost
         };
-        queue.jobs.push_back((Arc::downgrade(&job._alive), Box::new(work)));
+        queue.push(host, (Arc::downgrade(&job._alive), Box::new(work)));
         self.more.notify_one();
         Ok(job)
     }
@@ -107,18 +114,50 @@ impl Helper {
     fn run(&self) {
         // Where the system does not allow it, at the priority of all.
         let _ = rustix::process::setpriority_process(None, 10);
-        let mut jobs = self.queue();
+        let share = (self.most)().saturating_sub(1).max(1);
+        let mut queue = self.lock();
         loop {
-            let Some((alive, work)) = jobs.jobs.pop_front() else {
-                jobs = self.more.wait(jobs).unwrap_or_else(|e| e.into_inner());
+            let Some((host, (alive, work))) = queue.next(share) else {
+                queue.idle += 1;
+                queue = self.more.wait(queue).unwrap_or_else(|e| e.into_inner());
+                queue.idle -= 1;
                 continue;
             };
-            drop(jobs);
-            if alive.strong_count() > 0 {
-                work();
-            }
-            jobs = self.queue();
+            drop(queue);
+            let cost = if alive.strong_count() > 0 { work() } else { 0 };
+            queue = self.lock();
+            queue.ended(&host, cost);
         }
+    }
+}
+
+impl Queue {
+    const fn new() -> Queue {
+        Queue { turns: Turns::new(), running: Vec::new(), threads: 0, idle: 0, many: MANY }
+    }
+
+    fn push(&mut self, host: &Arc<Host>, job: (Weak<()>, Work)) {
+        if self.turns.len() >= self.many {
+            self.turns.retain(|(alive, _)| alive.strong_count() > 0);
+            self.many = MANY.max(2 * self.turns.len());
+        }
+        self.turns.push(host, job);
+    }
+
+    /// The next job, of a host of which fewer than its share are being done.
+    fn next(&mut self, share: usize) -> Option<(Arc<Host>, (Weak<()>, Work))> {
+        let running = &self.running;
+        let may = |host: &Arc<Host>| running.iter().filter(|other| *other == host).count() < share;
+        let (host, job) = self.turns.pop(may)?;
+        self.running.push(host.clone());
+        Some((host, job))
+    }
+
+    fn ended(&mut self, host: &Arc<Host>, cost: u64) {
+        if let Some(at) = self.running.iter().position(|other| other == host) {
+            self.running.swap_remove(at);
+        }
+        self.turns.cost(host, cost);
     }
 }
 
@@ -128,50 +167,100 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
+    fn named(nqn: &str) -> Arc<Host> {
+        Arc::new(Host { nqn: nqn.to_owned(), ..Host::default() })
+    }
+
+    /// What a job comes to, once it is done.
+    fn end<T>(job: &Job<T>) -> T {
+        let done = (0..60_000).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            job.take()
+        });
+        done.expect("it ends").0.unwrap()
+    }
+
+    /// A job of a host's.
+    fn hand<T: Send + 'static>(
+        helper: &'static Helper,
+        host: &Arc<Host>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Job<T> {
+        let Ok(job) = helper.submit(host, work, &Arc::default(), &Arc::default()) else { panic!("a thread") };
+        job
+    }
+
+    /// As long as the other end of it is there.
+    fn hold() -> (mpsc::Sender<()>, impl FnOnce() + Send) {
+        let (go, gate) = mpsc::channel::<()>();
+        (go, move || _ = gate.recv_timeout(Duration::from_secs(60)))
+    }
+
+    #[test]
+    fn a_host_whose_work_takes_long_delays_its_own() {
+        let helper: &'static Helper = Box::leak(Box::new(Helper::new("test", || 3)));
+        let (one, other) = (named("one"), named("other"));
+        // Two of its jobs are done at a time, the third waits; the other's is done.
+        let (holds, works): (Vec<_>, Vec<_>) = (0..3).map(|_| hold()).unzip();
+        let jobs: Vec<Job<()>> = works.into_iter().map(|work| hand(helper, &one, work)).collect();
+        assert_eq!(end(&hand(helper, &other, || 7)), 7);
+        let queue = helper.lock();
+        assert_eq!((queue.running.iter().filter(|host| **host == one).count(), queue.turns.len()), (2, 1));
+        drop(queue);
+        assert!(jobs.iter().all(|job| job.take().is_none()));
+        drop(holds);
+        jobs.iter().for_each(end);
+    }
+
+    #[test]
+    fn who_has_had_least_time_is_next_and_what_is_not_wanted_is_forgotten() {
+        let helper: &'static Helper = Box::leak(Box::new(Helper::new("test", || 1)));
+        let (one, other) = (named("one"), named("other"));
+        let (said, order) = mpsc::channel();
+        let (go, wait) = hold();
+        let said_by = |number: u32| {
+            let said = said.clone();
+            move || said.send(number).unwrap()
+        };
+        let until = Duration::from_millis(50).as_nanos() as u64;
+        let burn = move || {
+            wait();
+            let begin = thread_cpu_ns().unwrap();
+            while thread_cpu_ns().unwrap() < begin + until {}
+        };
+        let mut jobs = vec![hand(helper, &one, burn)];
+        while helper.lock().running.is_empty() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        jobs.extend((0..3).map(|number| hand(helper, &one, said_by(number))));
+        jobs.extend((10..13).map(|number| hand(helper, &other, said_by(number))));
+        // So much comes and goes without having been begun that it is looked through.
+        (0..10 * MANY).for_each(|_| drop(hand(helper, &other, || panic!("must not run"))));
+        assert!(helper.lock().turns.len() <= MANY);
+        drop(go);
+        jobs.iter().for_each(end);
+        assert_eq!(order.try_iter().collect::<Vec<_>>(), [10, 11, 12, 0, 1, 2]);
+    }
+
     #[test]
     fn a_job_is_done_elsewhere_and_one_whose_command_has_gone_is_not() {
         let (awake, waiting) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let (go, gate) = mpsc::channel::<()>();
-        let (say, said) = mpsc::channel();
-        let hold = Duration::from_secs(60);
-        let first = SOON.submit(move || gate.recv_timeout(hold).is_ok(), &awake, &waiting);
-        let second = SOON.submit(|| panic!("must not run"), &awake, &waiting);
+        let (host, (go, wait)) = (named("host"), hold());
+        let first = SOON.submit(&host, wait, &awake, &waiting);
+        let second = SOON.submit(&host, || panic!("must not run"), &awake, &waiting);
         let here = std::thread::current().id();
-        let third = SOON.submit(
-            move || {
-                let there = std::thread::current().id();
-                say.send(there != here).unwrap();
-                7
-            },
-            &awake,
-            &waiting,
-        );
-        // What the other thread does waits for none of them.
-        let other = LONG.submit(move || 8, &awake, &waiting);
-        let Ok(other) = other else { panic!("a place") };
-        let done = (0..60_000).find_map(|_| {
-            std::thread::sleep(Duration::from_millis(1));
-            other.take()
-        });
-        assert_eq!(done.unwrap().unwrap(), 8);
-        drop(other);
-        let (Ok(first), Ok(second), Ok(third)) = (first, second, third) else { panic!("a place for each") };
+        let third = SOON.submit(&host, move || std::thread::current().id() != here, &awake, &waiting);
+        // What the other threads do waits for none of them.
+        assert_eq!(end(&hand(&LONG, &host, || 8)), 8);
+        let (Ok(first), Ok(second), Ok(third)) = (first, second, third) else { panic!("a thread") };
         assert_eq!(waiting.load(Ordering::Relaxed), 3);
         assert!(first.take().is_none());
         let _: &Job<()> = &second;
         drop(second);
-        go.send(()).unwrap();
-        assert_eq!(said.recv_timeout(hold), Ok(true));
-        let mut outcome = None;
-        for _ in 0..60_000 {
-            outcome = third.take();
-            if outcome.is_some() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        assert_eq!(outcome.unwrap().unwrap(), 7);
-        assert!(first.take().unwrap().unwrap() && awake.load(Ordering::Relaxed));
+        drop(go);
+        assert!(end(&third));
+        end(&first);
+        assert!(awake.load(Ordering::Relaxed));
         drop((first, third));
         assert_eq!(waiting.load(Ordering::Relaxed), 0);
     }

@@ -18,7 +18,7 @@ use nearside_near_data::{Failure, MAX_BUFFER, Request};
 use nearside_spec::Status;
 use nearside_store::{Store, Token};
 
-use crate::executor::{Executor, Finished};
+use crate::executor::{Executor, Finished, Payer};
 use crate::fsr::Fsr;
 use crate::identity;
 use crate::lanes::LaneHandle;
@@ -66,13 +66,13 @@ pub(crate) struct Work {
     request: Request,
     identity: Identity,
     room: usize,
-    quotas: Vec<Arc<Bucket>>,
+    payer: Payer,
 }
 
 impl Work {
     pub(crate) fn spawn<S: Store>(mut self, key: u64, executor: &mut Executor<S, Fsr, Vec<u8>>) {
-        let quotas = std::mem::take(&mut self.quotas);
-        executor.spawn_within(key, quotas, |media| async move {
+        let payer = std::mem::take(&mut self.payer);
+        executor.spawn_for(key, payer, |media| async move {
             match identity::apply(self.identity, &mut self.request.credentials) {
                 Ok(squashed) => {
                     let mut sink = WireSink::new(self.room, squashed);
@@ -94,7 +94,7 @@ pub(crate) enum Site<S: Store> {
 /// The near-data commands of one reactor.
 pub struct FsrWorker<S: Store> {
     namespace: Arc<Namespace<S, Fsr>>,
-    host: Host,
+    host: Arc<Host>,
     id: u64,
     mailbox: Arc<Mailbox>,
     site: Site<S>,
@@ -127,7 +127,7 @@ fn checked(bytes: &[u8], room: usize) -> Result<Request, Status> {
 impl<S: Store> FsrWorker<S> {
     pub(crate) fn new(
         namespace: Arc<Namespace<S, Fsr>>,
-        host: Host,
+        host: Arc<Host>,
         id: u64,
         mailbox: Arc<Mailbox>,
         site: Site<S>,
@@ -181,8 +181,8 @@ impl<S: Store> FsrWorker<S> {
         let retriever = self.namespace.observer().for_command();
         let operation = request.operation.number();
         let begun = self.namespace.observer().begins(operation);
-        let (identity, quotas) = (self.host.identity, self.quotas.clone());
-        let work = Work { retriever, request, identity, room, quotas };
+        let payer = Payer { host: self.host.clone(), quotas: self.quotas.clone() };
+        let work = Work { retriever, request, identity: self.host.identity, room, payer };
         let mut lane = 0;
         match &mut self.site {
             Site::Here(executor) => work.spawn(key, executor),

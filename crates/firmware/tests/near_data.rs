@@ -3,9 +3,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
 
-use nearside_clock::{Clock, Nanos, SimClock};
+use nearside_clock::{Clock, Nanos, SimClock, TscClock};
 use nearside_conformance::{needs, volume};
 use nearside_device::Namespace;
 use nearside_device::firmware::{Firmware, Job, NearDataCommand, Outcome, Seat, Turn, Worker as _};
@@ -13,10 +14,11 @@ use nearside_dma::{IoBuffer, Memory, Wakeup};
 use nearside_embedded::AnyStore;
 use nearside_firmware::Fsr;
 use nearside_fsr::Config;
+use nearside_ndp::program::{Engine, Program, install};
 use nearside_near_data::wire::{decode_reply, encode_request};
 use nearside_near_data::{
-    Answer, Credentials, Digest, Failure, MAX_BUFFER, Operation, Record, Reply, Request, SearchOptions,
-    SearchTotals, Target,
+    Answer, Code, Credentials, Digest, Failure, Language, MAX_BUFFER, Operation, ProgramOptions, Record,
+    Reply, Request, SearchOptions, SearchTotals, Target,
 };
 use nearside_spec::Status;
 use nearside_store::{Data, Delay, Dram, Modelled, Submitted, Token};
@@ -373,6 +375,76 @@ fn a_tag_is_of_its_host_s_name_and_identifier() {
     for command in [feature, result] {
         let (status, len) = ask(&mut same, command).unwrap();
         assert!(status.is_success() && len > 0);
+    }
+}
+
+/// Compiles none; of some it takes until it is let.
+struct Holding {
+    gate: Mutex<Receiver<()>>,
+}
+
+impl Engine for Holding {
+    fn compile(&self, code: &[u8]) -> Result<Arc<dyn Program>, String> {
+        if code.starts_with(b"hold") {
+            let _ = self.gate.lock().unwrap().recv();
+        }
+        Err("none of mine".to_owned())
+    }
+}
+
+static GATE: Mutex<Option<Receiver<()>>> = Mutex::new(None);
+
+/// What one host has compiled, which nobody can interrupt, is no wait of another's.
+#[test]
+fn a_host_whose_programs_take_long_holds_up_no_other() {
+    let Some(image) = image("a_host_whose_programs_take_long_holds_up_no_other", fill) else { return };
+    let (open, gate) = mpsc::channel();
+    *GATE.lock().unwrap() = Some(gate);
+    let make = || -> Result<Box<dyn Engine>, String> {
+        Ok(Box::new(Holding { gate: Mutex::new(GATE.lock().unwrap().take().unwrap()) }))
+    };
+    install(Language::WebAssembly, make);
+    // Its time is the machine's: under a simulated clock all is done at once, here.
+    let clock = Arc::new(TscClock::new());
+    let firmware = Fsr::new(clock.clone(), Config::default());
+    let namespace = Arc::new(Namespace::new(dram(image.path()), firmware, 512, [1; 16], false).unwrap());
+    let memory = Arc::new(Memory::new());
+    let mut workers = ["one", "other"].map(|name| {
+        let host = nearside_device::Host { nqn: name.to_owned(), ..Default::default() };
+        of_host(&namespace, &memory, &host)
+    });
+    let run = |worker: &mut Worker, token: u64, code: &[u8]| {
+        let options = ProgramOptions { code: Code::Given(code.to_vec()), ..ProgramOptions::default() };
+        let target = Target::Path("/big".into());
+        let request = encode_request(&request(target, Operation::Program(Box::new(options))));
+        let (token, command) = (Token(token), NearDataCommand::Bidirectional);
+        let job = Job { token, queue: 1, command, request, room: MAX_BUFFER, quotas: vec![] };
+        worker.start(job, clock.now()).unwrap();
+    };
+    let step = |worker: &mut Worker, ended: &mut Vec<u64>| {
+        worker.step(clock.now(), &mut Turn::new(), &mut |Token(token), outcome: Outcome| {
+            assert_eq!(outcome.status, Status::SUCCESS);
+            let reply = decode_reply(&outcome.reply).unwrap();
+            let Some(Failure::InvalidRequest(why)) = reply.failure else { panic!("{reply:?}") };
+            assert!(why.ends_with("none of mine"), "{why}");
+            ended.push(token);
+        });
+        std::thread::yield_now();
+    };
+    let many = 12;
+    let (mut ended, mut others) = (Vec::new(), Vec::new());
+    (0..many).for_each(|token| run(&mut workers[0], token, format!("hold {token}").as_bytes()));
+    (0..1_000).for_each(|_| step(&mut workers[0], &mut ended));
+    for token in 100..103 {
+        run(&mut workers[1], token, format!("quick {token}").as_bytes());
+        while others.last() != Some(&token) {
+            workers.iter_mut().zip([&mut ended, &mut others]).for_each(|(worker, to)| step(worker, to));
+        }
+    }
+    assert_eq!((ended.len(), others), (0, vec![100, 101, 102]));
+    drop(open);
+    while ended.len() < many as usize {
+        step(&mut workers[0], &mut ended);
     }
 }
 

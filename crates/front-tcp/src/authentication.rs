@@ -5,7 +5,6 @@
 //! Authentication Send is answered at once; a Receive waits until the message that it asks for is made.
 //! Whoever has failed before waits before the work of the next try begins, and holds nobody meanwhile.
 
-use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
@@ -14,6 +13,7 @@ use std::sync::{Arc, Weak};
 use nearside_auth::{Authenticator, Done, Fetched, Outcome, Psk, Work};
 use nearside_clock::Nanos;
 use nearside_device::Firmware;
+use nearside_device::turns::Turns;
 use nearside_spec::Status;
 use nearside_spec::fabrics::capsule::CapsuleData;
 use nearside_spec::fabrics::command::Security;
@@ -43,37 +43,25 @@ pub(crate) struct Job {
 pub(crate) fn work<S: Store, F: Firmware<S>>(jobs: Receiver<Job>, mailboxes: Arc<Mailboxes<S, F>>) {
     let mut turns = Turns::default();
     loop {
-        let first = if turns.0.is_empty() { jobs.recv().ok() } else { jobs.try_recv().ok() };
-        if first.is_none() && turns.0.is_empty() {
+        let first = if turns.is_empty() { jobs.recv().ok() } else { jobs.try_recv().ok() };
+        if first.is_none() && turns.is_empty() {
             return;
         }
-        first.into_iter().chain(jobs.try_iter()).for_each(|job| turns.add(job));
-        if let Some(Job { thread, key, number, work, .. }) = turns.next() {
+        first.into_iter().chain(jobs.try_iter()).for_each(|job| turns.push(&{ job.from }, job));
+        if let Some(Job { thread, key, number, work, .. }) = next(&mut turns) {
             mailboxes.post(thread, Mail::Worked(key, number, Box::new(work.run())));
         }
     }
 }
 
-/// Work that waits, by the networks that it is for: many from one hold up nobody else.
-#[derive(Default)]
-struct Turns(VecDeque<(IpAddr, VecDeque<Job>)>);
-
-impl Turns {
-    fn add(&mut self, job: Job) {
-        match self.0.iter_mut().find(|(from, _)| *from == job.from) {
-            Some((_, waiting)) => waiting.push_back(job),
-            None => self.0.push_back((job.from, VecDeque::from([job]))),
+/// The next that somebody waits for, of the network whose turn it is: many from one hold up nobody else.
+fn next(turns: &mut Turns<IpAddr, Job>) -> Option<Job> {
+    loop {
+        let (from, job) = turns.pop(|_| true)?;
+        if job.wanted.strong_count() > 0 {
+            turns.cost(&from, 1);
+            return Some(job);
         }
-    }
-
-    /// The next that somebody waits for, of the network whose turn it is.
-    fn next(&mut self) -> Option<Job> {
-        let (from, mut waiting) = self.0.pop_front()?;
-        let wanted = std::iter::from_fn(|| waiting.pop_front()).find(|job| job.wanted.strong_count() > 0);
-        if !waiting.is_empty() {
-            self.0.push_back((from, waiting));
-        }
-        wanted
     }
 }
 
@@ -250,13 +238,13 @@ mod tests {
         let (mut turns, wanted) = (Turns::default(), Arc::new(()));
         let mut add = |number: u64, host: u8, wanted: &Arc<()>| {
             let (from, wanted) = (IpAddr::from([192, 0, 2, host]), Arc::downgrade(wanted));
-            turns.add(Job { thread: 0, key: 0, number, from, wanted, work: work() });
+            turns.push(&from, Job { thread: 0, key: 0, number, from, wanted, work: work() });
         };
         (0..3).for_each(|number| add(number, 1, &wanted));
         add(3, 1, &Arc::new(()));
         add(4, 2, &wanted);
-        let order: Vec<Option<u64>> = (0..5).map(|_| turns.next().map(|job| job.number)).collect();
+        let order: Vec<Option<u64>> = (0..5).map(|_| next(&mut turns).map(|job| job.number)).collect();
         assert_eq!(order, [Some(0), Some(4), Some(1), Some(2), None]);
-        assert!(turns.0.is_empty());
+        assert!(turns.is_empty());
     }
 }

@@ -58,7 +58,7 @@ pub trait Media {
     }
 
     /// Does work that may take seconds (compiling a program), where other [offloaded](Media::offload) work
-    /// does not wait for it either. `None`: too much of it waits.
+    /// does not wait for it either. `None`: there is nobody to do it.
     async fn offload_long<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         Some(work())
     }

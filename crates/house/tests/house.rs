@@ -50,7 +50,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "dma", "clock", "media", "store", "ftl", "fsview", "device", "firmware", "driver", "fsrlib",
     ]),
     ("fsrlib-c", &["clock", "driver", "fsrlib", "embedded"]),
-    ("python", &["clock", "ndp", "wasm", "yara", "fsrlib", "embedded"]),
+    ("python", &["channel", "clock", "ndp", "tls", "wasm", "yara", "fsrlib", "embedded"]),
     ("loadgen", &["spec", "dma", "clock", "random", "driver"]),
     ("sim", &[
         "dma", "clock", "random", "media", "store", "device", "firmware", "driver", "fsrlib", "embedded",

@@ -4,8 +4,11 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
+use nearside_channel::Tls;
 use nearside_embedded::partition::uuid;
+use nearside_fsrlib::driver::tcp::Recovery;
 use nearside_fsrlib::driver::{Policy, tcp};
 use nearside_fsrlib::{
     Ask, Code, Credentials, Digest, Error, Language, Operation, ProgramOptions, Record, SearchOptions,
@@ -43,8 +46,30 @@ struct OpenArgs {
     host_nqn: Option<String>,
     dhchap_key_file: Option<PathBuf>,
     dhchap_ctrl_key_file: Option<PathBuf>,
+    tls_key_file: Option<PathBuf>,
+    concat: bool,
     header_digest: bool,
     data_digest: bool,
+    /// Seconds.
+    reconnect_delay: f64,
+    ctrl_loss_tmo: Option<f64>,
+}
+
+/// TLS by OpenSSL.
+#[cfg(feature = "tls")]
+fn encrypts() -> Result<Tls, String> {
+    Ok(Tls::new(nearside_tls::OpenSsl))
+}
+
+/// None.
+#[cfg(not(feature = "tls"))]
+fn encrypts() -> Result<Tls, String> {
+    Err("this build has no TLS (its feature `tls`)".to_owned())
+}
+
+/// Seconds that an option says.
+fn seconds(option: &str, seconds: f64) -> Result<Duration, String> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| format!("{option}: {seconds} is no number of seconds"))
 }
 
 impl OpenArgs {
@@ -84,6 +109,24 @@ impl OpenArgs {
             (None, Some(_)) => return Err("dhchap_ctrl_key_file needs dhchap_key_file".to_owned()),
             (None, None) => options,
         };
+        let options = match &self.tls_key_file {
+            Some(_) if self.concat => return Err("concat: tls_key_file encrypts already".to_owned()),
+            Some(key) => options.with_tls_key_of(key, encrypts()?)?,
+            None => options,
+        };
+        let concatenates = match self.concat {
+            true if options.keys.is_none() => return Err("concat needs dhchap_key_file".to_owned()),
+            true => Some(encrypts()?),
+            false => None,
+        };
+        let recovery = Recovery {
+            reconnect_delay: seconds("reconnect_delay", self.reconnect_delay)?,
+            ctrl_loss_tmo: self.ctrl_loss_tmo.map(|s| seconds("ctrl_loss_tmo", s)).transpose()?,
+        };
+        if recovery.reconnect_delay.is_zero() {
+            return Err("reconnect_delay: 0 is no time to wait".to_owned());
+        }
+        let options = tcp::Options { recovery, concatenates, ..options };
         Ok(tcp::Options { header_digest: self.header_digest, data_digest: self.data_digest, ..options })
     }
 }

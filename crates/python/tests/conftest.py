@@ -1,5 +1,6 @@
 """One image, made of a tree by mke2fs, and drives over it."""
 
+import contextlib
 import os
 import random
 import shutil
@@ -27,6 +28,25 @@ def mke2fs(tree, image, mib):
         file.truncate(mib << 20)
     tool = shutil.which("mke2fs", path=os.environ.get("PATH", "") + ":/sbin:/usr/sbin")
     subprocess.run([tool, "-q", "-F", "-t", "ext4", "-d", tree, image], check=True, stdin=subprocess.DEVNULL)
+
+
+@pytest.fixture(scope="session")
+def command():
+    """The command, where this build has it."""
+    command = os.environ.get("NEARSIDE_COMMAND")
+    if command is None:
+        pytest.skip("no NEARSIDE_COMMAND: the command of this build")
+    return command
+
+
+@contextlib.contextmanager
+def served(command, *words):
+    """A server of this machine, by the name of its drive."""
+    with subprocess.Popen([command, "serve", *words], stdout=subprocess.PIPE, text=True) as server:
+        try:
+            yield next(line for line in server.stdout if line.startswith("nvme+tcp://")).split(": ")[0]
+        finally:
+            server.kill()
 
 
 def fill(tree):

@@ -19,7 +19,7 @@ from ray.data.expressions import col
 
 import nearside.ray
 
-from conftest import mke2fs
+from conftest import mke2fs, served
 
 # Ray warns of itself.
 pytestmark = pytest.mark.filterwarnings("default")
@@ -263,29 +263,15 @@ def test_what_is_asked_wrong_is_said_at_once(fleet):
         nearside.ray.search(["disk.img"], "x", unreadable="maybe")
 
 
-@pytest.fixture()
-def command():
-    """The command, where this build has it."""
-    command = os.environ.get("NEARSIDE_COMMAND")
-    if command is None:
-        pytest.skip("no NEARSIDE_COMMAND: the command of this build")
-    return command
-
-
 def test_a_drive_is_reached_by_another_of_its_addresses(cluster, fleet, command):
     drives, whole = fleet
-    words = ["serve", "--store", f"file:{drives[1]}", "--listen", "127.0.0.1:0", "--read-only", "--trust"]
-    with subprocess.Popen([command, *words], stdout=subprocess.PIPE, text=True) as server:
-        try:
-            name = next(line for line in server.stdout if line.startswith("nvme+tcp://")).split(": ")[0]
-            # The first takes connections and says nothing.
-            with socket.create_server(("127.0.0.1", 0)) as silent:
-                both = name.replace("nvme+tcp://", f"nvme+tcp://127.0.0.1:{silent.getsockname()[1]},")
-                got = nearside.ray.select([drives[0], both], "/var/trips.csv", where="id < 100", timeout=20).to_pandas()
-            want = whole[(whole.id < 100) & whole.drive.isin(drives[:2])].replace({"drive": {drives[1]: both}})
-            same(got, want)
-        finally:
-            server.kill()
+    with served(command, "--store", f"file:{drives[1]}", "--listen", "127.0.0.1:0", "--read-only", "--trust") as name:
+        # The first takes connections and says nothing.
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            both = name.replace("nvme+tcp://", f"nvme+tcp://127.0.0.1:{silent.getsockname()[1]},")
+            got = nearside.ray.select([drives[0], both], "/var/trips.csv", where="id < 100", timeout=20).to_pandas()
+        want = whole[(whole.id < 100) & whole.drive.isin(drives[:2])].replace({"drive": {drives[1]: both}})
+        same(got, want)
 
 
 def test_the_example_of_a_fleet(command):

@@ -56,7 +56,7 @@ fn cargo(folder: &Path) -> PathBuf {
         "profile": {
             "opt_level": "1", "debuginfo": 1, "debug_assertions": true, "overflow_checks": true, "test": false,
         },
-        "features": ["default", "wasm", "yara"], "filenames": [library()], "executable": null, "fresh": true,
+        "features": ["default", "tls", "wasm", "yara"], "filenames": [library()], "executable": null, "fresh": true,
     });
     let ended = json!({ "reason": "build-finished", "success": true });
     let about = cargo_says(&["-vV"]);

@@ -115,7 +115,7 @@ impl ProgramOverFiles {
                     let program = program::engine(language)?.compile(&code)?;
                     Ok(kept.keep(Compiled { language, code, program }))
                 };
-                let busy = || Err("too many wait to be compiled, try it again".to_owned());
+                let busy = || Err("there is no thread to compile it, try it again".to_owned());
                 media.offload_long(compile).await.unwrap_or_else(busy).map_err(invalid)?
             }
         };
@@ -167,7 +167,7 @@ impl ProgramOverFiles {
         };
         self.run = media.offload_long(work).await;
         if self.run.is_none() {
-            self.failed = Some("too much waits that takes long, try it again".to_owned());
+            self.failed = Some("there is no thread for what takes long, try it again".to_owned());
         }
     }
 

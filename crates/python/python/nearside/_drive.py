@@ -40,8 +40,12 @@ _OPTIONS: dict[str, typing.Any] = {
     "host_nqn": None,
     "dhchap_key_file": None,
     "dhchap_ctrl_key_file": None,
+    "tls_key_file": None,
+    "concat": False,
     "header_digest": False,
     "data_digest": False,
+    "reconnect_delay": 10.0,
+    "ctrl_loss_tmo": 600.0,
 }
 
 
@@ -95,16 +99,20 @@ def open(
     host_nqn: str | None = None,
     dhchap_key_file: Path | None = None,
     dhchap_ctrl_key_file: Path | None = None,
+    tls_key_file: Path | None = None,
+    concat: bool = False,
     header_digest: bool = False,
     data_digest: bool = False,
+    reconnect_delay: float = 10.0,
+    ctrl_loss_tmo: float | None = 600.0,
 ) -> Drive:
     """Opens a drive by the names that the command takes with ``-d``.
 
     Args:
         name: An image (raw or qcow2, also as .gz or .zst) or a block device, which are only read;
             ``qcow2:PATH?snapshot=NAME``; ``file:PATH``; ``unix:PATH`` of an attached drive;
-            ``nvme+tcp://HOST:PORT/NQN/NSID`` (with several ``HOST:PORT``, by whichever answers; a connection that
-            is lost is made again, for ten minutes); ``vfio-user:PATH``.
+            ``nvme+tcp://HOST:PORT/NQN/NSID`` (with several ``HOST:PORT``, by whichever answers);
+            ``vfio-user:PATH``.
         partition: The one that holds the volume, where there are several: its number, its name, or the label
             or UUID of its file system.
         volume: ``VG/LV``, a logical volume of LVM, that is read in the place of all of the image.
@@ -117,8 +125,13 @@ def open(
         host_nqn: This host's name, by which a target allows it.
         dhchap_key_file: A file with this host's key, by which it proves who it is.
         dhchap_ctrl_key_file: A file with the subsystem's key, by which that proves who it is.
+        tls_key_file: A file with a TLS key: connections are encrypted, and both ends prove by it who they are.
+        concat: Encrypt connections by what the keys of ``dhchap_key_file`` agree on.
         header_digest: Protect headers on the connection.
         data_digest: Protect data on it.
+        reconnect_delay: Seconds before a connection that is lost is made again, and from each attempt to the
+            next; what is asked goes on where it was. Other addresses are tried at once.
+        ctrl_loss_tmo: Seconds after which such a connection is given up; ``None``: never, 0: at once.
 
     Raises:
         Error: it is not there, or may not be read, or is no drive.
@@ -138,8 +151,12 @@ def open(
         host_nqn=host_nqn,
         dhchap_key_file=dhchap_key_file,
         dhchap_ctrl_key_file=dhchap_ctrl_key_file,
+        tls_key_file=tls_key_file,
+        concat=concat,
         header_digest=header_digest,
         data_digest=data_digest,
+        reconnect_delay=reconnect_delay,
+        ctrl_loss_tmo=ctrl_loss_tmo,
     )
 
 
