@@ -17,10 +17,11 @@ use nearside_dma::cpu::thread_cpu_ns;
 /// Jobs that wait before those whose commands have gone are looked for.
 const MANY: usize = 64;
 
-type Work = Box<dyn FnOnce() -> u64 + Send>;
+/// Says what it cost. Nobody wants it any more where what is beside it has gone.
+type Work = (Weak<()>, Box<dyn FnOnce() -> u64 + Send>);
 
 struct Queue {
-    turns: Turns<Arc<Host>, (Weak<()>, Work)>,
+    turns: Turns<Arc<Host>, Work>,
     /// Whose jobs are being done.
     running: Vec<Arc<Host>>,
     threads: usize,
@@ -124,7 +125,13 @@ impl Helper {
                 continue;
             };
             drop(queue);
-            let cost = if alive.strong_count() > 0 { work() } else { 0 };
+            let cost = if alive.strong_count() > 0 {
+                work()
+            } else {
+                // Its memory is given back while nobody waits for the lock.
+                drop(work);
+                0
+            };
             queue = self.lock();
             queue.ended(&host, cost);
         }
@@ -136,21 +143,21 @@ impl Queue {
         Queue { turns: Turns::new(), running: Vec::new(), threads: 0, idle: 0, many: MANY }
     }
 
-    fn push(&mut self, host: &Arc<Host>, job: (Weak<()>, Work)) {
+    fn push(&mut self, host: &Arc<Host>, work: Work) {
         if self.turns.len() >= self.many {
             self.turns.retain(|(alive, _)| alive.strong_count() > 0);
             self.many = MANY.max(2 * self.turns.len());
         }
-        self.turns.push(host, job);
+        self.turns.push(host, work);
     }
 
     /// The next job, of a host of which fewer than its share are being done.
-    fn next(&mut self, share: usize) -> Option<(Arc<Host>, (Weak<()>, Work))> {
+    fn next(&mut self, share: usize) -> Option<(Arc<Host>, Work)> {
         let running = &self.running;
         let may = |host: &Arc<Host>| running.iter().filter(|other| *other == host).count() < share;
-        let (host, job) = self.turns.pop(may)?;
+        let (host, work) = self.turns.pop(may)?;
         self.running.push(host.clone());
-        Some((host, job))
+        Some((host, work))
     }
 
     fn ended(&mut self, host: &Arc<Host>, cost: u64) {

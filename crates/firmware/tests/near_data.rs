@@ -421,7 +421,9 @@ fn a_host_whose_programs_take_long_holds_up_no_other() {
         let job = Job { token, queue: 1, command, request, room: MAX_BUFFER, quotas: vec![] };
         worker.start(job, clock.now()).unwrap();
     };
+    let deadline = clock.now() + 60_000_000_000;
     let step = |worker: &mut Worker, ended: &mut Vec<u64>| {
+        assert!(clock.now() < deadline, "it waits for another's");
         worker.step(clock.now(), &mut Turn::new(), &mut |Token(token), outcome: Outcome| {
             assert_eq!(outcome.status, Status::SUCCESS);
             let reply = decode_reply(&outcome.reply).unwrap();

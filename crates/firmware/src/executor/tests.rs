@@ -10,7 +10,8 @@ use super::*;
 use crate::meters::{Held, Slices};
 
 type Slow = Modelled<Dram, Parametric>;
-type Rig = (Arc<Namespace<Slow>>, Executor<Slow, (), u32>, SimClock, Arc<Meters>);
+type Tasks = Executor<Slow, (), u32>;
+type Rig = (Arc<Namespace<Slow>>, Tasks, SimClock, Arc<Meters>);
 
 fn executor(delay_ns: u64) -> Rig {
     let clock = SimClock::new();
@@ -18,10 +19,7 @@ fn executor(delay_ns: u64) -> Rig {
     (namespace, executor, clock, meters)
 }
 
-fn executor_by(
-    clock: Arc<dyn Clock>,
-    delay_ns: u64,
-) -> (Arc<Namespace<Slow>>, Executor<Slow, (), u32>, Arc<Meters>) {
+fn executor_by(clock: Arc<dyn Clock>, delay_ns: u64) -> (Arc<Namespace<Slow>>, Tasks, Arc<Meters>) {
     let store = Modelled::new(Dram::new(1 << 20, 512).unwrap(), Delay::fixed(delay_ns).medium());
     let namespace = Arc::new(Namespace::new(store, (), 512, [0; 16], true).unwrap());
     let access = namespace.access(Arc::new(Memory::new())).unwrap();
@@ -106,7 +104,7 @@ fn a_tasks_time_is_within_its_quota_and_no_other_waits_for_it() {
         let payer = Payer { quotas, ..Payer::default() };
         executor.spawn_for(key, payer, |media| work(media, at, vec![10_000; 1_000_000]));
     }
-    let until = |clock: &SimClock, executor: &mut Executor<Slow, (), u32>, end: u64, finished: &mut _| {
+    let until = |clock: &SimClock, executor: &mut Tasks, end: u64, finished: &mut _| {
         let mut idle = 0;
         while clock.now() < Nanos(end) {
             let before = clock.now();
