@@ -142,8 +142,9 @@ mod tests {
         turns.push(&1, (0, 1_000));
         assert_eq!(order(&mut turns, 1), [0]);
         (10..15).for_each(|n| turns.push(&2, (n, 100)));
+        assert_eq!(order(&mut turns, 1), [10]);
         turns.push(&1, (1, 1_000));
-        assert_eq!(order(&mut turns, 9), [10, 11, 12, 13, 14, 1]);
+        assert_eq!(order(&mut turns, 9), [11, 12, 13, 14, 1]);
     }
 
     #[test]
