@@ -1,9 +1,10 @@
 //! Whose turn it is where work of several waits for one place: who has had least of it.
 //!
-//! Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996), by what work was found to have cost:
-//! somebody's work begins where his last ended, or where the work that began last did, whichever is later,
-//! and the earliest is next. Who comes anew so waits for one piece of work of each of the others at most, and
-//! who has used much waits until the others have had as much.
+//! Fair queueing by what work was found to have cost, in virtual time (Parekh and Gallager, IEEE/ACM ToN
+//! 1993): it passes by what work cost, divided by those who waited. Somebody's work is due where his last
+//! ended, or, where nothing of his waited, not before the time it is; the earliest is next. So who has used
+//! much while others waited waits until they have had as much, and no longer, whoever else comes; what was
+//! used of an idle place is owed to nobody.
 
 use std::collections::VecDeque;
 
@@ -14,7 +15,7 @@ const MOST: usize = 1024;
 #[derive(Debug)]
 pub struct Turns<K, T> {
     lines: Vec<Line<K, T>>,
-    /// Where the work that began last did.
+    /// The virtual time.
     now: u64,
     len: usize,
 }
@@ -22,7 +23,7 @@ pub struct Turns<K, T> {
 #[derive(Debug)]
 struct Line<K, T> {
     whose: K,
-    /// Where the next of it begins, or the last did that has not ended.
+    /// When the next of it is due.
     due: u64,
     waiting: VecDeque<T>,
 }
@@ -61,7 +62,11 @@ impl<K: PartialEq + Clone, T> Turns<K, T> {
 
     /// Work, behind what waits of the same.
     pub fn push(&mut self, whose: &K, work: T) {
+        let now = self.now;
         if let Some(line) = self.line(whose) {
+            if line.waiting.is_empty() {
+                line.due = line.due.max(now);
+            }
             line.waiting.push_back(work);
             self.len += 1;
         }
@@ -72,27 +77,34 @@ impl<K: PartialEq + Clone, T> Turns<K, T> {
         let can = |line: &&mut Line<K, T>| !line.waiting.is_empty() && may(&line.whose);
         let line = self.lines.iter_mut().filter(can).min_by_key(|line| line.due)?;
         let work = line.waiting.pop_front()?;
-        line.due = line.due.max(self.now);
-        self.now = line.due;
+        self.now = self.now.max(line.due);
         let whose = line.whose.clone();
         self.len -= 1;
         self.forget();
         Some((whose, work))
     }
 
-    /// What work of somebody's cost, in any unit.
+    /// What work of somebody's cost, in any unit that is much smaller than what work costs.
     pub fn cost(&mut self, whose: &K, cost: u64) {
-        let now = self.now;
+        let others = |line: &&Line<K, T>| !line.waiting.is_empty() && line.whose != *whose;
+        let active = 1 + self.lines.iter().filter(others).count() as u64;
         if let Some(line) = self.line(whose) {
-            line.due = line.due.max(now).saturating_add(cost);
+            line.due = line.due.saturating_add(cost);
         }
+        self.now = self.now.saturating_add(cost / active);
     }
 
-    /// Keeps what is still wanted.
-    pub fn retain(&mut self, mut wanted: impl FnMut(&T) -> bool) {
-        self.lines.iter_mut().for_each(|line| line.waiting.retain(&mut wanted));
-        self.len = self.lines.iter().map(|line| line.waiting.len()).sum();
+    /// Takes out what is not wanted any more.
+    pub fn take_unwanted(&mut self, wanted: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut unwanted = Vec::new();
+        for line in &mut self.lines {
+            for work in std::mem::take(&mut line.waiting) {
+                if wanted(&work) { line.waiting.push_back(work) } else { unwanted.push(work) }
+            }
+        }
+        self.len -= unwanted.len();
         self.forget();
+        unwanted
     }
 
     /// Those of whom nothing waits, and who are owed as much as who comes anew.
@@ -132,7 +144,7 @@ mod tests {
         assert_eq!(order(&mut turns, 50), (0..50).collect::<Vec<_>>());
         // As if it had waited for all the time before, it would have fifty turns now.
         (200..203).for_each(|n| turns.push(&2, (n, 10)));
-        assert_eq!(order(&mut turns, 5), [200, 50, 201, 51, 202]);
+        assert_eq!(order(&mut turns, 5), [50, 200, 51, 201, 52]);
     }
 
     /// One who asks only when his last has ended is no new one each time.
@@ -140,11 +152,31 @@ mod tests {
     fn who_has_used_much_is_remembered() {
         let mut turns = Turns::default();
         turns.push(&1, (0, 1_000));
-        assert_eq!(order(&mut turns, 1), [0]);
+        assert_eq!(turns.pop(|_| true), Some((1, (0, 1_000))));
         (10..15).for_each(|n| turns.push(&2, (n, 100)));
+        turns.cost(&1, 1_000);
         assert_eq!(order(&mut turns, 1), [10]);
         turns.push(&1, (1, 1_000));
         assert_eq!(order(&mut turns, 9), [11, 12, 13, 14, 1]);
+    }
+
+    /// Nor is who has used much kept waiting for ever by those who have never used anything.
+    #[test]
+    fn who_comes_anew_each_time_has_no_more_than_others() {
+        let mut turns = Turns::default();
+        turns.push(&0, 1_000);
+        turns.pop(|_| true).unwrap();
+        turns.push(&1, 10);
+        turns.cost(&0, 1_000);
+        turns.push(&0, 1_000);
+        let served = (2..).find(|fresh| {
+            turns.push(fresh, 10);
+            let (whose, cost) = turns.pop(|_| true).unwrap();
+            turns.cost(&whose, cost);
+            whose == 0
+        });
+        // It had 1,000 beside one who waited; all those have had about as much since.
+        assert!((50..200).contains(&served.unwrap()), "{served:?}");
     }
 
     #[test]
@@ -154,16 +186,18 @@ mod tests {
             turns.push(&whose, (work, 1));
         }
         assert_eq!(turns.pop(|whose| *whose == 2), Some((2, (3, 1))));
-        turns.retain(|(work, _)| *work != 1);
+        assert_eq!(turns.take_unwanted(|(work, _)| *work != 1), [(1, 1)]);
         assert_eq!((turns.len(), order(&mut turns, 9)), (2, vec![2, 4]));
     }
 
     #[test]
     fn memory_is_bounded_whoever_comes() {
         let mut turns = Turns::default();
-        for whose in 0..10_000 {
-            turns.push(&whose, (0, 1));
-            let (whose, (_, cost)) = turns.pop(|_| true).unwrap();
+        // One waits all the time, so that all others owe.
+        turns.push(&0, 1_000);
+        for fresh in 1..10_000 {
+            turns.push(&fresh, 1_000);
+            let (whose, cost) = turns.pop(|whose| *whose > 0).unwrap();
             turns.cost(&whose, cost);
         }
         assert!(turns.lines.len() <= MOST + 1, "{}", turns.lines.len());

@@ -1,5 +1,6 @@
 //! Which core a thread runs on, and what CPU time it has used: the load generator's view of the machine.
 
+use std::cell::Cell;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::os::unix::thread::JoinHandleExt;
@@ -52,6 +53,23 @@ impl CpuClock {
 /// Those of clock_gettime(2).
 pub fn thread_cpu_ns() -> io::Result<u64> {
     CpuClock(libc::CLOCK_THREAD_CPUTIME_ID).now_ns()
+}
+
+thread_local! {
+    /// What other threads have done for this one.
+    static ELSEWHERE: Cell<u64> = const { Cell::new(0) };
+}
+
+/// CPU time that another thread has used for the calling one, in nanoseconds: it is its
+/// [work](thread_work_ns).
+pub fn worked_elsewhere(ns: u64) {
+    ELSEWHERE.with(|all| all.set(all.get().saturating_add(ns)));
+}
+
+/// CPU time in nanoseconds of the calling thread's work, what was [done elsewhere](worked_elsewhere) for it
+/// included; where the system does not say it, that alone.
+pub fn thread_work_ns() -> u64 {
+    thread_cpu_ns().unwrap_or(0).saturating_add(ELSEWHERE.get())
 }
 
 /// The least time in nanoseconds that two readings of a thread's CPU clock tell apart on this machine: the

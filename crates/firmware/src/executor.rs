@@ -15,9 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 
 use nearside_clock::{Clock, Nanos};
+use nearside_device::Access;
 use nearside_device::firmware::{Observer, Progress, Turn};
 use nearside_device::throttle::Bucket;
-use nearside_device::{Access, Host};
 use nearside_dma::{IoBuffer, LentBytes};
 use nearside_fsr::{Batch, Media, MediaError};
 use nearside_store::{Completion, Data, Operation, Store, StoreError, Submitted, Token};
@@ -271,7 +271,8 @@ struct Slice {
 /// Whose time a task takes.
 #[derive(Clone, Default)]
 pub(crate) struct Payer {
-    pub(crate) host: Arc<Host>,
+    /// Its name.
+    pub(crate) host: Arc<str>,
     /// What it is taken from.
     pub(crate) quotas: Vec<Arc<Bucket>>,
 }
@@ -298,10 +299,14 @@ impl<S: Store, O: Observer> StoreMedia<S, O> {
         if self.slice.clock.is_simulated() {
             return Ok(work());
         }
-        let job = helper.submit(&self.payer.host, work, &self.awake, &self.offloaded)?;
-        let (done, cost) = poll_fn(|_| job.take().map_or(Poll::Pending, Poll::Ready)).await;
-        let now = self.slice.clock.now();
-        self.payer.quotas.iter().for_each(|quota| _ = quota.take(cost, now));
+        let (payer, clock) = (self.payer.clone(), self.slice.clock.clone());
+        // Also where nobody waits for its end.
+        let bill = move |cost| {
+            let now = clock.now();
+            payer.quotas.iter().for_each(|quota| _ = quota.take(cost, now));
+        };
+        let job = helper.submit(&self.payer.host, work, bill, (&self.awake, &self.offloaded))?;
+        let done = poll_fn(|_| job.take().map_or(Poll::Pending, Poll::Ready)).await;
         Ok(done.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     }
 }

@@ -10,9 +10,8 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 
-use nearside_device::Host;
 use nearside_device::turns::Turns;
-use nearside_dma::cpu::thread_cpu_ns;
+use nearside_dma::cpu::thread_work_ns;
 
 /// Jobs that wait before those whose commands have gone are looked for.
 const MANY: usize = 64;
@@ -21,9 +20,10 @@ const MANY: usize = 64;
 type Work = (Weak<()>, Box<dyn FnOnce() -> u64 + Send>);
 
 struct Queue {
-    turns: Turns<Arc<Host>, Work>,
+    /// By hosts' names: an identifier is what anybody says.
+    turns: Turns<Arc<str>, Work>,
     /// Whose jobs are being done.
-    running: Vec<Arc<Host>>,
+    running: Vec<Arc<str>>,
     threads: usize,
     idle: usize,
     /// So many that wait are looked through.
@@ -46,19 +46,16 @@ pub(crate) static LONG: Helper = Helper::new("near-data long", || {
     std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8))
 });
 
-/// What a job came to, and the CPU time in nanoseconds that it took.
-type Outcome<T> = (std::thread::Result<T>, u64);
-
 /// A job's outcome, to wait for. Dropped, the job is not begun any more.
 pub(crate) struct Job<T> {
-    outcome: Arc<Mutex<Option<Outcome<T>>>>,
+    outcome: Arc<Mutex<Option<std::thread::Result<T>>>>,
     _alive: Arc<()>,
     waiting: Arc<AtomicUsize>,
 }
 
 impl<T> Job<T> {
     /// What it came to, once.
-    pub(crate) fn take(&self) -> Option<Outcome<T>> {
+    pub(crate) fn take(&self) -> Option<std::thread::Result<T>> {
         self.outcome.lock().unwrap_or_else(|e| e.into_inner()).take()
     }
 }
@@ -78,17 +75,18 @@ impl Helper {
         self.queue.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Hands a host's work over; `awake` is set when it is done, and `waiting` counts who waits. Where there
-    /// is no thread to be had it is given back.
+    /// Hands a host's work over; `bill` is told what it cost, `awake` is set when it is done, and `waiting`
+    /// counts who waits. Where there is no thread to be had it is given back.
     pub(crate) fn submit<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
         &'static self,
-        host: &Arc<Host>,
+        host: &Arc<str>,
         work: F,
-        awake: &Arc<AtomicBool>,
-        waiting: &Arc<AtomicUsize>,
+        bill: impl FnOnce(u64) + Send + 'static,
+        (awake, waiting): (&Arc<AtomicBool>, &Arc<AtomicUsize>),
     ) -> Result<Job<T>, F> {
         let mut queue = self.lock();
-        if queue.idle == 0 && queue.threads < (self.most)() {
+        // Those that are idle still may be about to begin with what waits.
+        if queue.idle <= queue.turns.len() && queue.threads < (self.most)() {
             let started = std::thread::Builder::new().name(self.name.to_owned()).spawn(|| self.run());
             if started.is_err() && queue.threads == 0 {
                 return Err(work);
@@ -99,16 +97,19 @@ impl Helper {
         let job = Job { outcome: Arc::default(), _alive: Arc::new(()), waiting: waiting.clone() };
         let (outcome, awake) = (job.outcome.clone(), awake.clone());
         let work = move || {
-            let before = thread_cpu_ns().unwrap_or(0);
+            let before = thread_work_ns();
             // A panic is the command's, not the thread's.
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-            let cost = thread_cpu_ns().unwrap_or(0).saturating_sub(before);
-            *outcome.lock().unwrap_or_else(|e| e.into_inner()) = Some((result, cost));
+            let cost = thread_work_ns().saturating_sub(before);
+            bill(cost);
+            *outcome.lock().unwrap_or_else(|e| e.into_inner()) = Some(result);
             awake.store(true, Ordering::Release);
             cost
         };
-        queue.push(host, (Arc::downgrade(&job._alive), Box::new(work)));
+        let unwanted = queue.push(host, (Arc::downgrade(&job._alive), Box::new(work)));
         self.more.notify_one();
+        drop(queue);
+        drop(unwanted);
         Ok(job)
     }
 
@@ -143,24 +144,27 @@ impl Queue {
         Queue { turns: Turns::new(), running: Vec::new(), threads: 0, idle: 0, many: MANY }
     }
 
-    fn push(&mut self, host: &Arc<Host>, work: Work) {
+    /// What is not wanted any more, where there was much of it, is given back without the lock.
+    fn push(&mut self, host: &Arc<str>, work: Work) -> Vec<Work> {
+        let mut unwanted = Vec::new();
         if self.turns.len() >= self.many {
-            self.turns.retain(|(alive, _)| alive.strong_count() > 0);
+            unwanted = self.turns.take_unwanted(|(alive, _)| alive.strong_count() > 0);
             self.many = MANY.max(2 * self.turns.len());
         }
         self.turns.push(host, work);
+        unwanted
     }
 
     /// The next job, of a host of which fewer than its share are being done.
-    fn next(&mut self, share: usize) -> Option<(Arc<Host>, Work)> {
+    fn next(&mut self, share: usize) -> Option<(Arc<str>, Work)> {
         let running = &self.running;
-        let may = |host: &Arc<Host>| running.iter().filter(|other| *other == host).count() < share;
+        let may = |host: &Arc<str>| running.iter().filter(|other| *other == host).count() < share;
         let (host, work) = self.turns.pop(may)?;
         self.running.push(host.clone());
         Some((host, work))
     }
 
-    fn ended(&mut self, host: &Arc<Host>, cost: u64) {
+    fn ended(&mut self, host: &Arc<str>, cost: u64) {
         if let Some(at) = self.running.iter().position(|other| other == host) {
             self.running.swap_remove(at);
         }
@@ -174,26 +178,24 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    fn named(nqn: &str) -> Arc<Host> {
-        Arc::new(Host { nqn: nqn.to_owned(), ..Host::default() })
-    }
-
     /// What a job comes to, once it is done.
     fn end<T>(job: &Job<T>) -> T {
         let done = (0..60_000).find_map(|_| {
             std::thread::sleep(Duration::from_millis(1));
             job.take()
         });
-        done.expect("it ends").0.unwrap()
+        done.expect("it ends").unwrap()
     }
 
     /// A job of a host's.
     fn hand<T: Send + 'static>(
         helper: &'static Helper,
-        host: &Arc<Host>,
+        host: &Arc<str>,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Job<T> {
-        let Ok(job) = helper.submit(host, work, &Arc::default(), &Arc::default()) else { panic!("a thread") };
+        let Ok(job) = helper.submit(host, work, drop, (&Arc::default(), &Arc::default())) else {
+            panic!("a thread")
+        };
         job
     }
 
@@ -206,7 +208,7 @@ mod tests {
     #[test]
     fn a_host_whose_work_takes_long_delays_its_own() {
         let helper: &'static Helper = Box::leak(Box::new(Helper::new("test", || 3)));
-        let (one, other) = (named("one"), named("other"));
+        let (one, other) = (Arc::<str>::from("one"), Arc::<str>::from("other"));
         // Two of its jobs are done at a time, the third waits; the other's is done.
         let (holds, works): (Vec<_>, Vec<_>) = (0..3).map(|_| hold()).unzip();
         let jobs: Vec<Job<()>> = works.into_iter().map(|work| hand(helper, &one, work)).collect();
@@ -222,7 +224,7 @@ mod tests {
     #[test]
     fn who_has_had_least_time_is_next_and_what_is_not_wanted_is_forgotten() {
         let helper: &'static Helper = Box::leak(Box::new(Helper::new("test", || 1)));
-        let (one, other) = (named("one"), named("other"));
+        let (one, other) = (Arc::<str>::from("one"), Arc::<str>::from("other"));
         let (said, order) = mpsc::channel();
         let (go, wait) = hold();
         let said_by = |number: u32| {
@@ -232,8 +234,8 @@ mod tests {
         let until = Duration::from_millis(50).as_nanos() as u64;
         let burn = move || {
             wait();
-            let begin = thread_cpu_ns().unwrap();
-            while thread_cpu_ns().unwrap() < begin + until {}
+            let begin = thread_work_ns();
+            while thread_work_ns() < begin + until {}
         };
         let mut jobs = vec![hand(helper, &one, burn)];
         while helper.lock().running.is_empty() {
@@ -252,11 +254,11 @@ mod tests {
     #[test]
     fn a_job_is_done_elsewhere_and_one_whose_command_has_gone_is_not() {
         let (awake, waiting) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let (host, (go, wait)) = (named("host"), hold());
-        let first = SOON.submit(&host, wait, &awake, &waiting);
-        let second = SOON.submit(&host, || panic!("must not run"), &awake, &waiting);
+        let (host, (go, wait)) = (Arc::<str>::from("host"), hold());
+        let first = SOON.submit(&host, wait, drop, (&awake, &waiting));
+        let second = SOON.submit(&host, || panic!("must not run"), drop, (&awake, &waiting));
         let here = std::thread::current().id();
-        let third = SOON.submit(&host, move || std::thread::current().id() != here, &awake, &waiting);
+        let third = SOON.submit(&host, move || std::thread::current().id() != here, drop, (&awake, &waiting));
         // What the other threads do waits for none of them.
         assert_eq!(end(&hand(&LONG, &host, || 8)), 8);
         let (Ok(first), Ok(second), Ok(third)) = (first, second, third) else { panic!("a thread") };

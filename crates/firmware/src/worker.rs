@@ -94,7 +94,9 @@ pub(crate) enum Site<S: Store> {
 /// The near-data commands of one reactor.
 pub struct FsrWorker<S: Store> {
     namespace: Arc<Namespace<S, Fsr>>,
-    host: Arc<Host>,
+    host: Host,
+    /// Its name.
+    name: Arc<str>,
     id: u64,
     mailbox: Arc<Mailbox>,
     site: Site<S>,
@@ -127,13 +129,14 @@ fn checked(bytes: &[u8], room: usize) -> Result<Request, Status> {
 impl<S: Store> FsrWorker<S> {
     pub(crate) fn new(
         namespace: Arc<Namespace<S, Fsr>>,
-        host: Arc<Host>,
+        host: Host,
         id: u64,
         mailbox: Arc<Mailbox>,
         site: Site<S>,
     ) -> FsrWorker<S> {
         FsrWorker {
             namespace,
+            name: host.nqn.as_str().into(),
             host,
             id,
             mailbox,
@@ -181,7 +184,7 @@ impl<S: Store> FsrWorker<S> {
         let retriever = self.namespace.observer().for_command();
         let operation = request.operation.number();
         let begun = self.namespace.observer().begins(operation);
-        let payer = Payer { host: self.host.clone(), quotas: self.quotas.clone() };
+        let payer = Payer { host: self.name.clone(), quotas: self.quotas.clone() };
         let work = Work { retriever, request, identity: self.host.identity, room, payer };
         let mut lane = 0;
         match &mut self.site {

@@ -54,12 +54,15 @@ pub(crate) fn work<S: Store, F: Firmware<S>>(jobs: Receiver<Job>, mailboxes: Arc
     }
 }
 
+/// What each costs: turns go round.
+const ROUND: u64 = 1 << 32;
+
 /// The next that somebody waits for, of the network whose turn it is: many from one hold up nobody else.
 fn next(turns: &mut Turns<IpAddr, Job>) -> Option<Job> {
     loop {
         let (from, job) = turns.pop(|_| true)?;
         if job.wanted.strong_count() > 0 {
-            turns.cost(&from, 1);
+            turns.cost(&from, ROUND);
             return Some(job);
         }
     }

@@ -723,8 +723,9 @@ impl<S: Store, F: Firmware<S>> Connection<S, F> {
         match outcome {
             Outcome::Authenticated => {
                 association.authenticated.store(true, Ordering::Relaxed);
-                if let Some(psk) = of.generated() {
-                    cx.target.generated.keep(psk, cx.now);
+                let proved = cx.target.credentials(&association.nqn, host);
+                if let Some((psk, proved)) = of.generated().zip(proved) {
+                    cx.target.generated.keep(psk, proved, cx.now);
                 }
                 tracing::debug!(cntlid = association.cntlid, host, "authenticated");
             }

@@ -39,7 +39,7 @@ pub(crate) enum Refusal {
     NotOffered(String),
     #[error("the subsystem is not offered to this host")]
     HostNotAllowed,
-    #[error("the host has a TLS key, and this connection is not encrypted")]
+    #[error("the host has a TLS key, or its controller is encrypted, and this connection is not")]
     NotEncrypted,
     #[error("its TLS key is of the host {0:?} and the subsystem {1:?}")]
     OtherKey(String, String),
@@ -217,6 +217,10 @@ pub(crate) fn connect<S: Store, F: Firmware<S>>(
         let association = association.filter(|a| a.nqn == subnqn).ok_or(data_field(at::CNTLID))?;
         if association.host_nqn != hostnqn {
             return Err(data_field(at::HOSTNQN));
+        }
+        // Also where the key is gone that its admin queue came by.
+        if association.encrypted && from.proved.is_none() {
+            return Err(Refusal::NotEncrypted);
         }
         if association.host_id != data.hostid() {
             return Err(data_field(at::HOSTID));

@@ -505,8 +505,8 @@ fn psk<S: Store, F: Firmware<S>>(
     let offer = |nqn| lock(offers).get(nqn).cloned();
     if names.is_generated() {
         // Of a host that could still prove itself.
-        offer(names.subsystem)?.credentials_of(names.host)?;
-        return generated.find(identity);
+        let credentials = offer(names.subsystem)?.credentials_of(names.host)?;
+        return generated.find(identity, &credentials);
     }
     if names.subsystem != nqn::DISCOVERY {
         return offer(names.subsystem)?.tls_key_of(names.host)?.answering(identity);

@@ -15,9 +15,10 @@ use nearside_clock::TscClock;
 use nearside_driver::tcp::{Address, Association, DiscoveryEntry, Options as HostOptions, discover};
 use nearside_driver::{Command, Error, Policy};
 use nearside_front_tcp::{Offer, Options, Server};
+use nearside_spec::fabrics::command::{Connect, ConnectData};
 use nearside_store::Dram;
 use nearside_tls::OpenSsl;
-use raw::{HOST, NQN, keys, offer, serve, until};
+use raw::{HOST, NQN, Raw, keys, offer, serve, until};
 
 fn address(at: SocketAddr) -> Address {
     Address { host: at.ip().to_string(), port: at.port(), subsystem: NQN.into(), nsid: None }
@@ -135,6 +136,31 @@ fn who_has_not_the_key_is_not_let_in() {
     nearside_driver::Controller::log_page(&there, 2, 0, 0, 512, &mut clock).unwrap();
     assert!(said(host(Some(&key))).starts_with("TLS"));
     connect(at, host(Some(&other))).unwrap();
+}
+
+/// Also once nobody has its key any more: who knows its names is not it.
+#[test]
+fn a_queue_in_the_clear_does_not_join_who_is_encrypted() {
+    let key = key();
+    let server = serve(keyed(&key), at_once());
+    let at = server.addresses()[0];
+    let controller = connect(at, host(Some(&key))).unwrap();
+    let subsystem = server.target().offers()[0].subsystem.clone();
+    server.target().offer(Offer { subsystem, ..offer(64 << 20) });
+    let there = server.target().connected().remove(0);
+    let join = |qid| {
+        let connect = Connect { recfmt: 0, qid, sqsize_z: 31, cattr: 0, kato: 0 };
+        let data = ConnectData::new(there.host_id, HOST, NQN, there.cntlid);
+        Raw::initialized(at).connect_as(connect, &data).status()
+    };
+    assert!(there.encrypted && !join(1).is_success());
+    drop(controller);
+    // One that came in the clear is joined so.
+    let controller = connect(at, host(None)).unwrap();
+    let there = server.target().connected().into_iter().find(|c| c.cntlid == controller.id()).unwrap();
+    let connect = Connect { recfmt: 0, qid: 1, sqsize_z: 31, cattr: 0, kato: 0 };
+    let data = ConnectData::new(there.host_id, HOST, NQN, there.cntlid);
+    assert!(Raw::initialized(at).connect_as(connect, &data).status().is_success());
 }
 
 #[test]

@@ -36,7 +36,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("channel", &["auth"]),
     ("tls", &["auth", "channel"]),
     ("wasm", &["near-data", "ndp"]),
-    ("yara", &["near-data", "ndp"]),
+    ("yara", &["dma", "near-data", "ndp"]),
     ("driver", &["spec", "auth", "channel", "dma", "clock", "vfio-user"]),
     ("pager", &["dma", "clock", "driver"]),
     ("front-tcp", &["spec", "auth", "channel", "dma", "clock", "store", "device"]),

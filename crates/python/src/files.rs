@@ -339,7 +339,13 @@ impl Emissions {
     fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         while let Some(record) = self.answer.next(py)? {
             match record {
-                Record::File { path, .. } => self.path = path.into_owned(),
+                Record::File { path, .. } => {
+                    if self.path != *path {
+                        // The file before has failed in the midst of a record.
+                        self.begun.clear();
+                    }
+                    self.path = path.into_owned();
+                }
                 Record::Emitted { bytes, continues } => {
                     self.begun.extend_from_slice(&bytes);
                     if !continues {

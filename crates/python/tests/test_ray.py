@@ -47,11 +47,12 @@ def fleet(tmp_path_factory):
             {
                 "id": random.integers(0, 1000, n),
                 "price": numpy.where(random.random(n) < 0.1, numpy.nan, random.random(n) * 100),
-                "city": random.choice(["Bern", "Basel", "O'Hara", 'Q"x'], n),
+                "city": random.choice(["Bern", "Basel", "O'Hara", 'Q"x', None], n),
             }
         )
-        # NaN is written as such, and is no null.
-        table.to_csv(tree / "var/trips.csv", index=False, na_rep="NaN")
+        # NaN is written as such, and is no null; a city that is none is one.
+        written = table.assign(price=[repr(float(price)) for price in table.price])
+        written.to_csv(tree / "var/trips.csv", index=False)
         (tree / "var/log/a.log").write_text("".join(f"line {i} of {nth} {'ERROR' if i % 7 == nth else ''}\n" for i in range(500)))
         mke2fs(tree, folder / f"{nth}.img", 16)
         shutil.rmtree(tree)
@@ -97,9 +98,10 @@ def test_rows_of_all_drives(cluster, fleet):
         (col("price") >= 99.5, lambda t: t.price >= 99.5, '"price" >= 99.5'),
         # NaN is not greater for Arrow, and is for a drive.
         ((col("price") > 50) | (col("city") == "O'Hara"), lambda t: (t.price > 50) | (t.city == "O'Hara"), None),
-        ((col("id") != 3) & ~(col("city") == 'Q"x'), lambda t: (t.id != 3) & (t.city != 'Q"x'), None),
-        (col("city").is_in(["Bern", "Basel"]), lambda t: t.city.isin(["Bern", "Basel"]), "\"city\" in ('Bern', 'Basel')"),
-        (col("city").not_in(["Bern"]), lambda t: t.city != "Bern", "\"city\" not in ('Bern')"),
+        ((col("id") != 3) & ~(col("city") == 'Q"x'), lambda t: (t.id != 3) & (t.city != 'Q"x') & t.city.notna(), None),
+        (col("city").is_in(["Bern", "Basel"]), lambda t: t.city.isin(["Bern", "Basel"]), "\"city\" is not null and \"city\" in ('Bern', 'Basel')"),
+        (col("city").not_in(["Bern"]), lambda t: t.city != "Bern", "\"city\" is null or \"city\" not in ('Bern')"),
+        (~col("city").is_in(["Bern"]), lambda t: t.city != "Bern", None),
         (col("id").is_not_null(), lambda t: t.id >= 0, '"id" is not null'),
     ],
 )
@@ -114,6 +116,9 @@ def test_filters_are_pushed_into_the_drives(cluster, fleet, expression, mask, co
     chosen = dataset.select_columns(["drive", "city"])
     same(chosen.to_pandas(), whole[mask(whole)][["drive", "city"]])
     assert dataset.count() == int(mask(whole).sum())
+    # The drive alone is a column, too, and the order is as it was said.
+    assert dataset.select_columns(["drive"]).to_pandas().value_counts().to_dict() == chosen.to_pandas()[["drive"]].value_counts().to_dict()
+    assert list(dataset.select_columns(["city", "drive"]).to_pandas().columns) == ["city", "drive"]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +143,7 @@ def test_groups_over_all_drives(cluster, fleet):
     got = nearside.ray.aggregate(
         drives, "/var/trips.csv", group_by=["city"], aggregate=["count(*)", "sum(id)", "min(id)", "max(id)"], where="id < 900", options=OPTIONS
     )
-    want = whole[whole.id < 900].groupby("city").id.agg(["count", "sum", "min", "max"]).reset_index()
+    want = whole[whole.id < 900].groupby("city", dropna=False).id.agg(["count", "sum", "min", "max"]).reset_index()
     got = got.to_pandas()
     got.columns = want.columns
     same(got, want)
@@ -146,6 +151,22 @@ def test_groups_over_all_drives(cluster, fleet):
     assert [column[0].as_py() for column in one.columns] == [len(whole), whole.id.max()]
     with pytest.raises(ValueError, match="avg"):
         nearside.ray.aggregate(drives, "/var/trips.csv", aggregate=["avg(id)"])
+
+
+def test_the_greatest_of_what_is_no_number(cluster, tmp_path):
+    """NaN is greater than all, in the drive that has one and in all of them."""
+    drives = []
+    for nth, rows in enumerate(["a,100\na,NaN\nb,NaN\nc,\n", "a,5\nb,NaN\nc,\n", "a,1\nd,7\n"]):
+        tree = tmp_path / f"{nth}"
+        tree.mkdir()
+        (tree / "n.csv").write_text("k,n\n" + rows)
+        mke2fs(tree, tmp_path / f"{nth}.img", 16)
+        drives.append(os.fspath(tmp_path / f"{nth}.img"))
+    got = nearside.ray.aggregate(
+        drives, "/n.csv", group_by=["k"], aggregate=["max(n)", "min(n)"], schema={"k": "string", "n": "float64"}, options=OPTIONS
+    )
+    rows = {row["k"]: [repr(row["max(n)"]), repr(row["min(n)"])] for row in got.to_pylist()}
+    assert rows == {"a": ["nan", "1.0"], "b": ["nan", "nan"], "c": ["None", "None"], "d": ["7.0", "7.0"]}
 
 
 def test_a_sum_without_room_and_a_column_of_the_same_name_are_errors(cluster, tmp_path):
@@ -222,7 +243,7 @@ def test_a_drive_is_asked_again_where_nothing_has_come(image, monkeypatch):
 
     def ask(question, retries, timeout=300):
         opened.clear()
-        tables = list(nearside.ray._Task(question, both, "/etc/hostname", timeout, retries, OPTIONS, None, True)())
+        tables = list(nearside.ray._Task(question, both, "/etc/hostname", timeout, retries, OPTIONS, None, None)())
         return pyarrow.concat_tables(tables).to_pydict()
 
     want = {"drive": [both], "name": ["nearside\n"]}
@@ -248,6 +269,14 @@ def test_files_that_cannot_be_read(cluster, image):
         nearside.ray.search([image], "near", "/", options=options).to_pandas()
     left = nearside.ray.search([image], "near", "/", unreadable="ignore", options=options).to_pandas()
     assert "/etc/hostname" in set(left.path)
+    # A drive that answers nothing is no file that is left out.
+    for nothing in (
+        nearside.ray.search([image], "near", "/nowhere", unreadable="ignore", options=options),
+        nearside.ray.search([image], "near", "/shut", unreadable="ignore", options=options),
+        nearside.ray.yara([image], "rule x {", unreadable="ignore", options=options),
+    ):
+        with pytest.raises(nearside.ray.DriveError, match=re.escape(image)):
+            nothing.to_pandas()
 
 
 def test_what_is_asked_wrong_is_said_at_once(fleet):
@@ -257,6 +286,8 @@ def test_what_is_asked_wrong_is_said_at_once(fleet):
         nearside.ray.select(["disk.img"], "/x.csv", limit=3)
     with pytest.raises(TypeError, match="no path"):
         nearside.ray.select(["disk.img"])
+    with pytest.raises(ValueError, match="retries=-1"):
+        nearside.ray.search(["disk.img"], "x", retries=-1)
     with pytest.raises(ValueError, match="no drive"):
         nearside.ray.search([], "x")
     with pytest.raises(ValueError, match="unreadable"):

@@ -8,8 +8,8 @@ use nearside_auth::{Hash, Psk};
 use nearside_channel::{Encrypt, Encrypted, Find, RECORD, TlsError};
 use openssl::error::ErrorStack;
 use openssl::ssl::{
-    ClientHelloResponse, Error, ErrorCode, Ssl, SslContext, SslContextBuilder, SslMethod, SslMode,
-    SslOptions, SslSessionCacheMode, SslStream, SslVerifyMode, SslVersion,
+    ClientHelloResponse, Error, ErrorCode, ShutdownState, Ssl, SslContext, SslContextBuilder, SslMethod,
+    SslMode, SslOptions, SslSessionCacheMode, SslStream, SslVerifyMode, SslVersion,
 };
 
 use crate::psk::{Held, find_by, held, hold, offer_by, offered};
@@ -60,6 +60,9 @@ fn suite(hash: Hash) -> &'static str {
     if hash == Hash::Sha384 { "TLS_AES_256_GCM_SHA384" } else { "TLS_AES_128_GCM_SHA256" }
 }
 
+/// SSL_CTRL_CLEAR_MODE, which no crate has.
+const CLEAR_MODE: std::ffi::c_int = 78;
+
 fn context(method: SslMethod) -> Result<SslContextBuilder, ErrorStack> {
     let mut context = SslContext::builder(method)?;
     context.set_min_proto_version(Some(SslVersion::TLS1_3))?;
@@ -67,7 +70,14 @@ fn context(method: SslMethod) -> Result<SslContextBuilder, ErrorStack> {
     context.set_ciphersuites("TLS_AES_256_GCM_SHA384:TLS_AES_128_GCM_SHA256")?;
     context.set_session_cache_mode(SslSessionCacheMode::OFF);
     context.set_options(SslOptions::NO_TICKET);
+    // What costs a peer little must not cost much here: the long groups take tens of milliseconds.
+    context.set_groups_list("X25519:P-256:P-384")?;
     context.set_mode(SslMode::ENABLE_PARTIAL_WRITE | SslMode::ACCEPT_MOVING_WRITE_BUFFER);
+    // A read returns after each record, also after one without data (KeyUpdate): a peer that sends these
+    // without an end has no more of the thread than others.
+    let auto_retry = SslMode::AUTO_RETRY.bits() as std::ffi::c_long;
+    // SAFETY: the context is there, and the call clears bits of its mode.
+    unsafe { openssl_sys::SSL_CTX_ctrl(context.as_ptr(), CLEAR_MODE, auto_retry, std::ptr::null_mut()) };
     Ok(context)
 }
 
@@ -103,6 +113,10 @@ fn of_controller() -> Result<&'static SslContext, ErrorStack> {
     let mut context = context(SslMethod::tls_server())?;
     context.set_num_tickets(0)?;
     context.set_client_hello_callback(|ssl, _alert| {
+        // A second hello, which was asked for (RFC 8446, 4.1.4): the first has said whose.
+        if held(ssl).is_some_and(|held| held.find.is_none()) {
+            return Ok(ClientHelloResponse::SUCCESS);
+        }
         let named = offered(ssl);
         let find = held(ssl).and_then(|held| held.find.clone());
         let psk = find.and_then(|find| named.iter().find_map(|identity| find(identity)));
@@ -173,7 +187,10 @@ impl Encrypted for Stream {
     }
 
     fn finish(&mut self) {
-        let _ = self.inner.shutdown();
+        // Said once: a second call would wait for the peer's own farewell, and read what comes before it.
+        if !self.inner.get_shutdown().contains(ShutdownState::SENT) {
+            let _ = self.inner.shutdown();
+        }
     }
 }
 

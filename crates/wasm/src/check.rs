@@ -34,7 +34,6 @@ pub(crate) fn check(code: &[u8]) -> Result<(), String> {
     if !code.starts_with(b"\0asm") {
         return Err("not a WebAssembly module: it does not begin with \"\\0asm\"".to_owned());
     }
-    let wrong = |e: BinaryReaderError| format!("{} (byte {})", e.message(), e.offset());
     let mut functions = Functions::default();
     let (mut run, mut memory) = (None, false);
     for payload in Parser::new(0).parse_all(code) {
@@ -87,7 +86,7 @@ pub(crate) fn check(code: &[u8]) -> Result<(), String> {
                     return Err(format!("function {nth} has {locals} locals: at most {MOST_LOCALS}"));
                 }
                 let operators = body.get_operators_reader().map_err(wrong)?;
-                functions.rows.push(longest_row(operators, functions.imported).map_err(wrong)?);
+                functions.rows.push(longest_row(operators, functions.imported)?);
             }
             Payload::CustomSection(section) => {
                 if let KnownCustom::Name(names) = section.as_known() {
@@ -103,14 +102,19 @@ pub(crate) fn check(code: &[u8]) -> Result<(), String> {
     functions.judge()
 }
 
+fn wrong(e: BinaryReaderError) -> String {
+    format!("{} (byte {})", e.message(), e.offset())
+}
+
 /// The longest row of instructions without a place at which it is interrupted.
-fn longest_row(
-    operators: wasmparser::OperatorsReader<'_>,
-    imported: u32,
-) -> Result<usize, BinaryReaderError> {
+fn longest_row(operators: wasmparser::OperatorsReader<'_>, imported: u32) -> Result<usize, String> {
     let (mut longest, mut row) = (0, 0usize);
     for operator in operators {
-        row += match operator? {
+        row += match operator.map_err(wrong)? {
+            // One does as much as its operand says, and counts as one.
+            Operator::TableFill { .. } | Operator::TableGrow { .. } => {
+                return Err("it fills a table, or has one grow".to_owned());
+            }
             // Its targets are compiled one by one.
             Operator::BrTable { targets } => targets.len() as usize,
             Operator::Loop { .. } | Operator::CallIndirect { .. } => {

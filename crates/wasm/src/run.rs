@@ -11,11 +11,13 @@ use wasmtime::{InstancePre, Result, Store, Trap, WasmBacktrace};
 
 use crate::host::{Host, SLICE, Shared, lock};
 
-type Going = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+type Going = Pin<Box<dyn Future<Output = (Result<()>, Store<Host>)> + Send>>;
 
 pub(crate) struct WasmRun {
     /// Behind a lock that nobody takes: what cannot be shared between threads may be part of what can.
     going: Mutex<Option<Going>>,
+    /// What is left of it: the program's memory, which goes with the run and not in a step of it.
+    rest: Mutex<Option<Store<Host>>>,
     shared: Arc<Mutex<Shared>>,
     /// The oldest record, taken out of what is shared.
     emitted: Option<Emitted>,
@@ -43,6 +45,13 @@ impl Drop for Place {
     }
 }
 
+async fn run(ready: &InstancePre<Host>, store: &mut Store<Host>) -> Result<()> {
+    let instance = ready.instantiate_async(&mut *store).await?;
+    store.data_mut().memory = instance.get_memory(&mut *store, "memory");
+    let run = instance.get_typed_func::<(), ()>(&mut *store, "run")?;
+    run.call_async(store, ()).await
+}
+
 impl WasmRun {
     pub(crate) fn begin(ready: &InstancePre<Host>, begin: Begin, place: Place) -> Result<WasmRun> {
         let fuel = begin.fuel;
@@ -52,13 +61,9 @@ impl WasmRun {
         store.set_fuel(fuel)?;
         store.fuel_async_yield_interval(Some(SLICE))?;
         let ready = ready.clone();
-        let going: Going = Box::pin(async move {
-            let instance = ready.instantiate_async(&mut store).await?;
-            store.data_mut().memory = instance.get_memory(&mut store, "memory");
-            let run = instance.get_typed_func::<(), ()>(&mut store, "run")?;
-            run.call_async(&mut store, ()).await
-        });
-        Ok(WasmRun { going: Mutex::new(Some(going)), shared, emitted: None, failed: None, _place: place })
+        let going: Going = Box::pin(async move { (run(&ready, &mut store).await, store) });
+        let (going, rest) = (Mutex::new(Some(going)), Mutex::default());
+        Ok(WasmRun { going, rest, shared, emitted: None, failed: None, _place: place })
     }
 }
 
@@ -68,8 +73,8 @@ impl Run for WasmRun {
         let mut full = self.emitted.is_some();
         if let Some(on) = going.as_mut().filter(|_| !full) {
             match on.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(result) => {
-                    *going = None;
+                Poll::Ready((result, store)) => {
+                    (*going, self.rest) = (None, Mutex::new(Some(store)));
                     let said = lock(&self.shared).failed.take();
                     self.failed = result.err().map(|e| said.unwrap_or_else(|| why(&e)));
                 }

@@ -225,6 +225,18 @@ fn what_is_no_program_is_refused() {
             format!("(module {run} (func (memory.fill (i32.const 0) (i32.const 0) (i32.const 9))))"),
             "bulk memory",
         ),
+        (
+            format!(
+                "(module {run} (table 9 funcref) (func (table.fill (i32.const 0) (ref.null func) (i32.const 9))))"
+            ),
+            "it fills a table",
+        ),
+        (
+            format!(
+                "(module {run} (table 9 funcref) (func (drop (table.grow (ref.null func) (i32.const 9)))))"
+            ),
+            "it fills a table",
+        ),
         (format!("(module {run} (memory 1))"), "multi"),
         (format!("(module {run} (func $long {long}))"), "function long has 10001 instructions in a row"),
         (format!("(module {run} (func $g) {})", bodies(1)), "function number 2 has"),

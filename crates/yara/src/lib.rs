@@ -20,6 +20,7 @@ use std::time::Duration;
 use boreal::compiler::{CompilerBuilder, CompilerParams};
 use boreal::module;
 use boreal::scanner::{ScanError, ScanParams, Scanner};
+use nearside_dma::cpu::{thread_work_ns, worked_elsewhere};
 use nearside_ndp::program::{self, Begin, Emitted, Step, max_code};
 use nearside_near_data::Language;
 
@@ -59,8 +60,11 @@ impl program::Engine for Engine {
         let len = text.len();
         // A long row of operators is a tree as deep, which is taken apart by recursion.
         let compile = std::thread::Builder::new().stack_size(STACK + len.saturating_mul(STACK_PER_BYTE));
-        let scanner = compile.spawn(move || compiled(&text)).map_err(|error| error.to_string())?;
-        let scanner = scanner.join().map_err(|_| "what compiles them has failed".to_owned())??;
+        let compile = compile.spawn(move || (compiled(&text), thread_work_ns()));
+        let ended = compile.map_err(|error| error.to_string())?.join();
+        let (scanner, cost) = ended.map_err(|_| "what compiles them has failed".to_owned())?;
+        worked_elsewhere(cost);
+        let scanner = scanner?;
         Ok(Arc::new(Rules { scanner, text: len, taken: self.taken.clone() }))
     }
 }

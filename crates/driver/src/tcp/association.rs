@@ -267,7 +267,9 @@ fn connected_admin(
         let socket = stream.socket().map_err(|source| Error::System { what: "a socket", source })?;
         let data_len = ADMIN_IN_CAPSULE as usize;
         let mut admin = Queue::open(stream, options, ADMIN_ENTRIES - 1, data_len, MAX_TRANSFER, clock)?;
-        let concatenates = psk.is_none() && options.concatenates.is_some();
+        // Discovery has no keys of its own that could agree on anything.
+        let may = address.subsystem != nqn::DISCOVERY;
+        let concatenates = may && psk.is_none() && options.concatenates.is_some();
         let is_proved = options.tls.is_none() && psk.is_some();
         let to = Joining { concatenates, ..Joining::of(address, ANY_CONTROLLER, is_proved) };
         let (id, generated) = join(&mut admin, 0, ADMIN_ENTRIES, &to, options, clock)?;

@@ -53,7 +53,8 @@ impl SelectFiles {
         let footer = begins(&self.head, size).map_err(failure)?;
         if footer < self.from {
             self.from = footer;
-            self.head.clear();
+            // All of it has room at once: it is up to 16 MiB.
+            self.head = Vec::with_capacity(usize::try_from(size - footer).unwrap_or(0));
             return Ok(());
         }
         let (head, selection) = (std::mem::take(&mut self.head), Arc::clone(&self.selection));
@@ -190,7 +191,11 @@ impl ByteOperation for SelectFiles {
         }
         // Of a file without a row, what columns it has.
         let left = self.selector.has_batch() || !self.named && !self.selector.has_failed();
-        if !full && (!left || self.write(job)) {
+        let done = !full && (!left || self.write(job));
+        if let Some(held) = self.selector.leave() {
+            media.offload(move || drop(held)).await;
+        }
+        if done {
             return Ok(Ended::Done);
         }
         let Place { offset, row, found } = self.selector.stopped();

@@ -328,7 +328,8 @@ fn truth_of(held: Held) -> Option<bool> {
 /// How two values compare; `None`: one is unknown.
 pub(super) fn order<'t>(a: Held, b: Held, bytes: impl Fn(Held) -> &'t [u8]) -> Option<Ordering> {
     use Held::*;
-    let time = |days: i32| i64::from(days) * DAY_US;
+    // Days reach further than microseconds.
+    let time = |days: i32| i128::from(days) * i128::from(DAY_US);
     Some(match (a, b) {
         (Bool(a), Bool(b)) => a.cmp(&b),
         (Int(a), Int(b)) => a.cmp(&b),
@@ -337,8 +338,8 @@ pub(super) fn order<'t>(a: Held, b: Held, bytes: impl Fn(Held) -> &'t [u8]) -> O
         (Float(a), Int(b)) => floats(a, b as f64),
         (Date(a), Date(b)) => a.cmp(&b),
         (Time(a), Time(b)) => a.cmp(&b),
-        (Date(a), Time(b)) => time(a).cmp(&b),
-        (Time(a), Date(b)) => a.cmp(&time(b)),
+        (Date(a), Time(b)) => time(a).cmp(&b.into()),
+        (Time(a), Date(b)) => i128::from(a).cmp(&time(b)),
         (Row(..) | Own(_), Row(..) | Own(_)) => bytes(a).cmp(bytes(b)),
         _ => return None,
     })
@@ -352,5 +353,24 @@ pub(super) fn compares(how: Comparison, order: Ordering) -> bool {
         Comparison::LessOrEqual => order.is_le(),
         Comparison::Greater => order.is_gt(),
         Comparison::GreaterOrEqual => order.is_ge(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_is_held_against_an_instant_however_far_it_is() {
+        let order = |a, b| order(a, b, |_| &[]).unwrap();
+        for (day, is) in
+            [(i32::MAX, Ordering::Greater), (110_000_000, Ordering::Greater), (i32::MIN, Ordering::Less)]
+        {
+            for instant in [i64::MIN / 8, 0, i64::MAX / 8] {
+                assert_eq!(order(Held::Date(day), Held::Time(instant)), is, "{day} {instant}");
+                assert_eq!(order(Held::Time(instant), Held::Date(day)), is.reverse(), "{instant} {day}");
+            }
+        }
+        assert_eq!(order(Held::Date(-1), Held::Time(-DAY_US)), Ordering::Equal);
     }
 }

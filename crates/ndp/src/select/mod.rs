@@ -207,6 +207,12 @@ pub struct Selector {
     fuel: Fuel,
 }
 
+/// What a selector held of a file, to be given back.
+pub struct Left {
+    _rows: Rows,
+    _plan: Option<Arc<Plan>>,
+}
+
 impl Selector {
     /// A selector without a file.
     #[must_use]
@@ -273,6 +279,15 @@ impl Selector {
         (self.row, self.in_batch, self.weight, self.bad) = (Row::None, 0, 0, 0);
         (self.ended, self.failed) = (false, false);
         self.plan = Some(plan);
+    }
+
+    /// Is done with the file. What it held of one of Parquet takes its time to give back.
+    pub fn leave(&mut self) -> Option<Left> {
+        if !matches!(self.rows, Rows::Parquet(_)) {
+            return None;
+        }
+        let none = Rows::new(self.selection.options.format, true);
+        Some(Left { _rows: std::mem::replace(&mut self.rows, none), _plan: self.plan.take() })
     }
 
     /// Which byte it wants first.
@@ -376,7 +391,7 @@ impl Selector {
                         Rows::Parquet(file) if cut != Cut::End => {
                             let passed = file.number().saturating_sub(self.here.row).min(parquet::NEAR);
                             self.here.row = file.number();
-                            20 + 8 * passed + bytes_of(taken)
+                            20 + 8 * passed * file.needed().max(1) + bytes_of(taken)
                         }
                         _ => 20 + 4 * taken as u64,
                     };

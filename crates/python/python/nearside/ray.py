@@ -18,9 +18,11 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 import typing
 
 import pyarrow
+import pyarrow.compute
 import ray.data
 from ray.data import Datasource, ReadTask
 from ray.data.block import BlockMetadata
@@ -156,12 +158,21 @@ def aggregate(
     keys, made = whole.column_names[: len(group_by)], whole.column_names[len(group_by) :]
     # Two may have one name.
     whole = whole.rename_columns([*keys, *(f"{nth}" for nth in range(len(made)))])
+    # NaN is greater than all for a drive, and nothing for Arrow.
+    floats = [nth for nth, kind in enumerate(merges) if kind != "sum" and pyarrow.types.is_floating(whole.schema.field(f"{nth}").type)]
+    for nth in floats:
+        whole = whole.append_column(f"nan{nth}", pyarrow.compute.is_nan(whole.column(f"{nth}")))
+    nans = [(f"nan{nth}", "any" if merges[nth] == "max" else "all") for nth in floats]
     # Sums of integers are as wide as they need be, until all are there: one that has no room is an error, as in a drive.
     wide = [f"{nth}" for nth, kind in enumerate(merges) if kind == "sum" and whole.schema.field(f"{nth}").type == pyarrow.int64()]
     for name in wide:
         exact = whole.column(name).cast(pyarrow.decimal128(38, 0))
         whole = whole.set_column(whole.column_names.index(name), name, exact)
-    merged = whole.group_by(keys).aggregate([(f"{nth}", kind) for nth, kind in enumerate(merges)])
+    merged = whole.group_by(keys).aggregate([*((f"{nth}", kind) for nth, kind in enumerate(merges)), *nans])
+    for nth, (name, every) in zip(floats, nans):
+        column = f"{nth}_{merges[nth]}"
+        right = pyarrow.compute.if_else(merged.column(f"{name}_{every}"), float("nan"), merged.column(column))
+        merged = merged.set_column(merged.column_names.index(column), column, right)
     order = [*keys, *(f"{nth}_{kind}" for nth, kind in enumerate(merges))]
     merged = merged.select(order)
     for name in wide:
@@ -186,16 +197,15 @@ class _Select:
         self.recursive, self.where, self.how, self.columns, self.after = recursive, where, how, columns, after
 
     def tables(self, drive: Drive, path: Path, limit: int | None) -> typing.Iterator[pyarrow.Table]:
-        columns = None if self.columns is None else list(self.columns)
+        columns, how = None if self.columns is None else list(self.columns), _below(path, self.how)
         if columns == []:
-            # Rows without columns are rows still.
-            made = drive.select(path, recursive=self.recursive, where=self.where, aggregate="count(*)", **self.how)
-            yield pyarrow.table({"": pyarrow.nulls(made.to_arrow().column(0)[0].as_py())})
+            made = drive.select(path, recursive=self.recursive, where=self.where, aggregate="count(*)", **how)
+            yield _rows(made.to_arrow().column(0)[0].as_py())
             return
         if self.after is not None:
             limit = None
         chosen = drive.select(
-            path, recursive=self.recursive, where=self.where, columns=columns, limit=limit, **self.how
+            path, recursive=self.recursive, where=self.where, columns=columns, limit=limit, **how
         )
         for batch in chosen:
             table = pyarrow.Table.from_batches([batch])
@@ -204,7 +214,7 @@ class _Select:
                 table = table.filter(predicate.to_pyarrow())
                 if wanted is not None:
                     rows, table = table.num_rows, table.select(list(wanted))
-                    table = table if wanted else pyarrow.table({"": pyarrow.nulls(rows)})
+                    table = table if wanted else _rows(rows)
             yield table
 
 
@@ -217,7 +227,7 @@ class _Search:
         self.pattern, self.how = pattern, how
 
     def tables(self, drive: Drive, path: Path, limit: int | None) -> typing.Iterator[pyarrow.Table]:
-        found = drive.search(self.pattern, path, **self.how)
+        found = drive.search(self.pattern, path, **_below(path, self.how))
         schema = pyarrow.schema([("path", pyarrow.string()), ("number", pyarrow.int64()), ("text", pyarrow.string())])
         return _blocks(((match.path, match.number, match.text) for match in found), schema, limit)
 
@@ -231,7 +241,7 @@ class _Yara:
         self.rules, self.how = rules, how
 
     def tables(self, drive: Drive, path: Path, limit: int | None) -> typing.Iterator[pyarrow.Table]:
-        found = drive.yara(self.rules, path, recursive=True, **self.how)
+        found = drive.yara(self.rules, path, recursive=True, **_below(path, self.how))
         tags = pyarrow.list_(pyarrow.string())
         schema = pyarrow.schema([("path", pyarrow.string()), ("rule", pyarrow.string()), ("tags", tags)])
         return _blocks(((rule.path, rule.name, list(rule.tags)) for rule in found), schema, limit)
@@ -239,6 +249,38 @@ class _Yara:
 
 def _ignore(error: Exception) -> None:
     """A file that cannot be read is left out."""
+
+
+def _below(path: Path, how: dict[str, typing.Any]) -> dict[str, typing.Any]:
+    """With files left out, if they are, below the path alone: where that fails itself, nothing was answered."""
+    if how.get("onerror") is not _ignore:
+        return how
+    asked = os.fsdecode(path)
+
+    def ignore(error: Exception) -> None:
+        if not isinstance(error, OSError) or error.filename in (None, asked):
+            raise error
+
+    return {**how, "onerror": ignore}
+
+
+def _rows(count: int) -> pyarrow.Table:
+    """Rows without columns, which are rows still."""
+    return pyarrow.table({"": pyarrow.nulls(count)})
+
+
+def _named(table: pyarrow.Table, name: str, columns: list[str] | None) -> typing.Iterator[pyarrow.Table]:
+    """With the drive's name, where that is wanted, and the columns in the order in which they are."""
+    if columns is None or _DRIVE in columns:
+        if _DRIVE in table.column_names:
+            raise ValueError(f"a column of the table is called {_DRIVE!r}, as the one that says whose a row is")
+        name = pyarrow.scalar(name, pyarrow.string())
+        if table.schema == _rows(0).schema:
+            for at in range(0, max(table.num_rows, 1), _ROWS):
+                yield pyarrow.table({_DRIVE: pyarrow.repeat(name, min(table.num_rows - at, _ROWS))})
+            return
+        table = table.add_column(0, _DRIVE, pyarrow.repeat(name, table.num_rows))
+    yield table.select(columns) if columns else table
 
 
 def _onerror(unreadable: str) -> dict[str, typing.Any]:
@@ -252,14 +294,16 @@ def _blocks(
 ) -> typing.Iterator[pyarrow.Table]:
     """Tables of rows, so many at a time."""
     held: list[tuple[typing.Any, ...]] = []
+    since = time.monotonic()
     make = lambda: pyarrow.table([[row[nth] for row in held] for nth in range(len(schema))], schema=schema)
     for nth, row in enumerate(rows):
         if nth == limit:
             break
         held.append(row)
-        if len(held) == _ROWS:
+        # Who waits hears of what comes slowly, too.
+        if len(held) == _ROWS or time.monotonic() - since > 1:
             yield make()
-            held = []
+            held, since = [], time.monotonic()
     yield make()
 
 
@@ -314,10 +358,10 @@ class _Fleet(Datasource):
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: typing.Any = None
     ) -> list[ReadTask]:
         question = self._asked()
-        named = self._projection_map is None or _DRIVE in self._projection_map
+        columns = None if self._projection_map is None else list(self._projection_map)
         tasks = []
         for drive, path in self._tasks:
-            ask = _Task(question, drive, path, self._timeout, self._retries, self._options, per_task_row_limit, named)
+            ask = _Task(question, drive, path, self._timeout, self._retries, self._options, per_task_row_limit, columns)
             about = BlockMetadata(num_rows=None, size_bytes=None, exec_stats=None, input_files=[f"{drive}:{os.fsdecode(path)}"])
             tasks.append(ReadTask(ask, about, per_task_row_limit=per_task_row_limit))
         return tasks
@@ -330,17 +374,14 @@ class _Task:
         self.of = of
 
     def __call__(self) -> typing.Iterator[pyarrow.Table]:
-        question, name, path, timeout, retries, options, limit, named = self.of
+        question, name, path, timeout, retries, options, limit, columns = self.of
         for attempt in range(retries + 1):
             came = False
             try:
                 for table in _watched(question, _turned(name, attempt), path, timeout, options, limit):
-                    came = True
-                    if named:
-                        if _DRIVE in table.column_names:
-                            raise ValueError(f"a column of the table is called {_DRIVE!r}, as the one that says whose a row is")
-                        table = table.add_column(0, _DRIVE, pyarrow.array([name] * table.num_rows, pyarrow.string()))
-                    yield table
+                    for part in _named(table, name, columns):
+                        came |= part.num_rows > 0
+                        yield part
                 return
             except Exception as error:
                 # What it has answered cannot be taken back.
@@ -417,6 +458,8 @@ def _read(
         raise TypeError("no path is named")
     if isinstance(drives, (str, bytes)):
         raise TypeError("drives is a list of names")
+    if retries < 0:
+        raise ValueError(f"retries={retries}: a drive is asked once at least")
     tasks = [(os.fsdecode(drive), path) for drive in drives for path in paths]
     if not tasks:
         raise ValueError("no drive is named")
@@ -467,8 +510,11 @@ def _condition(expression: Expr) -> str | None:
         each = [_literal(value) for value in values]
         if None in each:
             return None
-        word = "in" if expression.op is Operation.IN else "not in"
-        return f"{name} {word} ({', '.join(typing.cast('list[str]', each))})"
+        values = ", ".join(typing.cast("list[str]", each))
+        # For Arrow a null is in no list, and not unknown.
+        if expression.op is Operation.IN:
+            return f"{name} is not null and {name} in ({values})"
+        return f"{name} is null or {name} not in ({values})"
     compares, value = _COMPARES.get(expression.op), _literal(right.value)
     return None if compares is None or value is None else f"{name} {compares} {value}"
 

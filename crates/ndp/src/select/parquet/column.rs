@@ -38,6 +38,8 @@ pub(super) struct Turn {
     pub(super) rows: usize,
     /// Bytes that are read beyond what is known to be wanted.
     pub(super) ahead: u64,
+    /// Bytes of texts that are made at once.
+    pub(super) texts: usize,
 }
 
 /// Bytes of a header, as most are, and more.
@@ -160,8 +162,11 @@ impl Column {
             self.cells.clear();
             self.next = 0;
             if let Some(page) = self.page.as_mut().filter(|page| page.left > 0) {
-                page.take(turn.rows, self.dictionary.as_ref(), &mut self.cells)?;
-                turn.left = turn.left.saturating_sub(self.cells.len() * CELL);
+                let made = page.take(turn.rows, turn.texts, self.dictionary.as_ref(), &mut self.cells)?;
+                turn.left = turn.left.saturating_sub(self.cells.len() * CELL + made);
+                if self.held() > turn.room {
+                    return Err(LIMIT);
+                }
                 continue;
             }
             if let Some(unpacking) = &mut self.unpacking {

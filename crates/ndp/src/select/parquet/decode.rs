@@ -332,9 +332,6 @@ pub(super) struct Decoding {
     made: Vec<u8>,
 }
 
-/// Bytes of texts that are made at once, about.
-const MADE: usize = 1 << 20;
-
 impl Decoding {
     /// Begins with a page. `levels`: their bytes, where a column may have nulls; of the first version of
     /// pages they lie behind their length.
@@ -364,7 +361,8 @@ impl Decoding {
 
     /// What it holds.
     pub(super) fn held(&self) -> usize {
-        self.bytes.len() + self.made.capacity()
+        let before = if let Values::DeltaText { before, .. } = &self.values { before.capacity() } else { 0 };
+        self.bytes.len() + self.made.capacity() + before
     }
 
     /// What texts of its cells lie in.
@@ -376,16 +374,18 @@ impl Decoding {
         }
     }
 
-    /// Takes values of so many rows, or of fewer. What texts were made before is gone.
+    /// Takes values of so many rows, or of fewer, of which `texts` bytes are made, about; how many were. What
+    /// texts were made before is gone.
     pub(super) fn take(
         &mut self,
         rows: usize,
+        texts: usize,
         dictionary: Option<&Dictionary>,
         cells: &mut Vec<Cell>,
-    ) -> Result<(), Wrong> {
+    ) -> Result<usize, Wrong> {
         self.made.clear();
         for _ in 0..rows.min(self.left as usize) {
-            if self.made.len() > MADE {
+            if self.made.len() > texts {
                 break;
             }
             let there = match &mut self.levels {
@@ -400,7 +400,7 @@ impl Decoding {
             cells.push(cell);
             self.left -= 1;
         }
-        Ok(())
+        Ok(self.made.len())
     }
 
     #[inline]

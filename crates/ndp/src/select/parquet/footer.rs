@@ -451,7 +451,8 @@ pub(super) fn groups(
     }
     let mut groups: Vec<Group> = Vec::new();
     let (mut fault, mut first) = (None, 0u64);
-    let mut orders = vec![true; leaves];
+    // Where nothing is said of the order they are of none.
+    let mut orders = vec![false; leaves];
     let read = Thrift::new(footer).fields(|r, number, wire| {
         if number == 7 {
             is(wire, Wire::List)?;
@@ -499,7 +500,7 @@ pub(super) fn groups(
     }
     for group in &mut groups {
         for (chunk, one) in group.chunks.iter_mut().zip(wanted) {
-            if orders.get(one.place) == Some(&false) {
+            if orders.get(one.place) != Some(&true) {
                 (chunk.statistics.min, chunk.statistics.max) = (None, None);
             }
         }

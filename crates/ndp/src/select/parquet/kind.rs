@@ -228,8 +228,8 @@ fn decimal(bytes: &[u8], scale: u32) -> Cell {
 
 /// The number that is nearest.
 fn quotient(unscaled: i128, scale: u32) -> Cell {
-    const EXACT: i128 = 1 << 53;
-    if unscaled.abs() <= EXACT && scale <= 22 {
+    const EXACT: u128 = 1 << 53;
+    if unscaled.unsigned_abs() <= EXACT && scale <= 22 {
         // Both are exact, and division rounds once.
         return Cell::Float(unscaled as f64 / 10f64.powi(scale as i32));
     }
@@ -262,5 +262,6 @@ mod tests {
             Cell::Float(i128::from_be_bytes([0x7f; 16]) as f64)
         );
         assert!(matches!(of(Kind::Decimal(0), Bytes, &[1; 17]), Cell::Bad(..)));
+        assert_eq!(quotient(i128::MIN, 38), Cell::Float(-1.7014118346046923));
     }
 }

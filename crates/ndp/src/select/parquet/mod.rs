@@ -40,6 +40,9 @@ const WORK: usize = 1 << 20;
 const ROWS: usize = 4096;
 /// Values that are, of all columns.
 const VALUES: usize = 1 << 16;
+/// Bytes of texts that are made at once, about: of a column, and of all.
+const TEXT: usize = 1 << 20;
+const TEXTS: usize = 32 << 20;
 /// Bytes that are read of a column beyond those that are known to be wanted.
 const AHEAD: u64 = 64 << 10;
 
@@ -184,9 +187,9 @@ impl File {
         first + self.row
     }
 
-    /// Begins with a group, at a row of it.
-    fn open(&mut self, row: u64) -> bool {
-        let Some(group) = self.layout.groups.get(self.group) else { return false };
+    /// Begins with the group.
+    fn open(&mut self) {
+        let Some(group) = self.layout.groups.get(self.group) else { return };
         let of = |chunks: &[footer::Chunk]| Side {
             columns: chunks.iter().map(|chunk| Column::new(chunk, group.rows)).collect(),
             // Without a column all rows are there.
@@ -195,24 +198,20 @@ impl File {
         };
         let (condition, others) = group.chunks.split_at(self.layout.asked.min(group.chunks.len()));
         self.sides = [of(condition), of(others)];
-        (self.row, self.opened) = (row, true);
-        true
+        self.opened = true;
     }
 
     /// The next row, with the values of the condition's columns. Takes wanted bytes off the front of a piece.
     pub(super) fn next(&mut self, piece: &mut &[u8]) -> Cut {
-        if !self.opened && !self.open(self.row) {
-            return Cut::End;
-        }
         if std::mem::take(&mut self.done) {
             self.row += 1;
         }
-        if self.layout.groups.get(self.group).is_some_and(|group| self.row >= group.rows) {
-            self.group += 1;
-            if !self.open(0) {
-                (self.row, self.opened) = (0, false);
-                return Cut::End;
-            }
+        if self.opened && self.layout.groups.get(self.group).is_some_and(|group| self.row >= group.rows) {
+            (self.group, self.row, self.opened) = (self.group + 1, 0, false);
+        }
+        if !self.opened {
+            // What the last one had is given back then, too.
+            return if self.group < self.layout.groups.len() { Cut::Long } else { Cut::End };
         }
         let mut cut = self.sides[0].seek(self.row, piece);
         if cut == Cut::Row && !self.layout.needed.is_empty() {
@@ -224,7 +223,9 @@ impl File {
 
     /// Goes on to a row that the comparisons hold for which the condition needs, if that is near.
     fn pass_over(&mut self) -> Cut {
-        let most = self.sides[0].to.min(self.row.saturating_add(NEAR));
+        // As many comparisons as of one with so many rows.
+        let near = (NEAR / self.layout.needed.len() as u64).max(1);
+        let most = self.sides[0].to.min(self.row.saturating_add(near));
         while self.row < most {
             let holds = |needed: &prune::Needed| needed.holds(self.value(needed.slot).0);
             if self.layout.needed.iter().all(holds) {
@@ -233,6 +234,11 @@ impl File {
             self.row += 1;
         }
         Cut::Going
+    }
+
+    /// Comparisons that each row that is passed over takes.
+    pub(super) fn needed(&self) -> u64 {
+        self.layout.needed.len() as u64
     }
 
     /// The values of the other columns of the row at hand.
@@ -268,6 +274,10 @@ impl File {
     /// A step of what is to be done: milliseconds, or some tens of them for a page that is decompressed at
     /// once.
     pub(super) fn work(&mut self) -> Result<(), Fault> {
+        if !self.opened {
+            self.open();
+            return Ok(());
+        }
         let held = self.sides.iter().flat_map(|side| &side.columns).map(Column::held).sum();
         let columns = self.layout.columns.len().max(1);
         let File { layout, sides, group, .. } = self;
@@ -279,6 +289,7 @@ impl File {
             room: 0,
             rows: (VALUES / columns).clamp(64, ROWS),
             ahead: (16 * AHEAD / columns as u64).clamp(4 << 10, AHEAD),
+            texts: (TEXTS / columns).min(TEXT),
         };
         for (side, asked) in [(condition, asked), (others, rest)] {
             if side.doing == Doing::Work {
