@@ -163,7 +163,7 @@ def test_the_greatest_of_what_is_no_number(cluster, tmp_path):
         mke2fs(tree, tmp_path / f"{nth}.img", 16)
         drives.append(os.fspath(tmp_path / f"{nth}.img"))
     got = nearside.ray.aggregate(
-        drives, "/n.csv", group_by=["k"], aggregate=["max(n)", "min(n)"], schema={"k": "string", "n": "float64"}, options=OPTIONS
+        drives, "/n.csv", group_by=["k"], aggregate=["max(n)", "min(n)"], schema={"k": "utf8", "n": "float64"}, options=OPTIONS
     )
     rows = {row["k"]: [repr(row["max(n)"]), repr(row["min(n)"])] for row in got.to_pylist()}
     assert rows == {"a": ["nan", "1.0"], "b": ["nan", "nan"], "c": ["None", "None"], "d": ["7.0", "7.0"]}
@@ -275,7 +275,7 @@ def test_files_that_cannot_be_read(cluster, image):
         nearside.ray.search([image], "near", "/shut", unreadable="ignore", options=options),
         nearside.ray.yara([image], "rule x {", unreadable="ignore", options=options),
     ):
-        with pytest.raises(nearside.ray.DriveError, match=re.escape(image)):
+        with pytest.raises(nearside.ray.DriveError, match=re.escape(os.fspath(image))):
             nothing.to_pandas()
 
 
