@@ -169,7 +169,7 @@ mod tests {
         turns.push(&1, 10);
         turns.cost(&0, 1_000);
         turns.push(&0, 1_000);
-        let served = (2..).find(|fresh| {
+        let served = (2..10_000).find(|fresh| {
             turns.push(fresh, 10);
             let (whose, cost) = turns.pop(|_| true).unwrap();
             turns.cost(&whose, cost);
