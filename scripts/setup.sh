@@ -26,12 +26,12 @@ wanted() {
   case $what in package-test) echo "mmdebstrap:/usr/bin/mmdebstrap lintian:/usr/bin/lintian e2fsprogs:/sbin/mke2fs" ;; esac
   command -v cargo >/dev/null || echo "curl:/usr/bin/curl ca-certificates:/etc/ssl/certs/ca-certificates.crt"
   case $what in demo|test|bench|studies|sanitize) echo "e2fsprogs:/sbin/mke2fs f2fs-tools:/sbin/mkfs.f2fs mount:/bin/mount" ;; esac
-  case $what in test|bench) echo "ripgrep:/usr/bin/rg" ;; esac
+  case $what in test|bench) echo "ripgrep:/usr/bin/rg yara:/usr/bin/yara" ;; esac
   case $what in test)
     # The library's header, as C++ reads it, and what is in it.
     echo "g++:/usr/bin/c++ libarchive-tools:/usr/bin/bsdtar"
     echo "fio:/usr/bin/fio blktrace:/usr/bin/blkparse acl:/usr/bin/setfacl attr:/usr/bin/setfattr fdisk:/sbin/sfdisk"
-    echo "yara:/usr/bin/yara openssl:/usr/bin/openssl groff-base:/usr/bin/groff sleuthkit:/usr/bin/fls systemd:/usr/bin/systemd-analyze"
+    echo "openssl:/usr/bin/openssl groff-base:/usr/bin/groff sleuthkit:/usr/bin/fls systemd:/usr/bin/systemd-analyze"
     echo "fuse3:/usr/bin/fusermount3 chromium-headless-shell:/usr/bin/chromium-headless-shell"
     # Readers of OpenMetrics.
     echo "prometheus:/usr/bin/promtool python3-prometheus-client:/usr/lib/python3/dist-packages/prometheus_client"

@@ -18,6 +18,7 @@ mod page;
 mod pager;
 mod paths;
 mod processes;
+mod rules;
 mod scaling;
 mod sockets;
 mod tables;
@@ -40,7 +41,7 @@ struct Args {
     #[arg(long, default_value = "bench")]
     name: String,
     /// Only these groups: floors, io, vfio, attach, pager, scan, generator, sim, paths, medium, scaling,
-    /// near-data, processes, tables, drive, view, tcp.
+    /// near-data, processes, tables, yara, drive, view, tcp.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Where records are kept.
@@ -60,7 +61,7 @@ struct Args {
 /// What is measured in this process, or in others that are whole: its name, and how.
 type Group = (&'static str, fn(bool, figures::Sink<'_>) -> Result<(), Failure>);
 
-const GROUPS: [Group; 11] = [
+const GROUPS: [Group; 12] = [
     ("paths", paths::paths),
     ("medium", medium::punctuality),
     ("attach", attach::attach),
@@ -69,6 +70,7 @@ const GROUPS: [Group; 11] = [
     ("near-data", figures::near_data),
     ("processes", processes::processes),
     ("tables", tables::tables),
+    ("yara", rules::rules),
     ("drive", figures::idle),
     ("view", view::view),
     ("tcp", tcp::tcp),

@@ -110,10 +110,10 @@ fn main() {
     }
 }
 "#;
-const ORACLES: &str = "target/oracles/bin/python";
+pub const ORACLES: &str = "target/oracles/bin/python";
 
 /// A peer that waits for what it is asked.
-struct Peer {
+pub struct Peer {
     name: &'static str,
     process: Child,
     ask: ChildStdin,
@@ -139,7 +139,8 @@ impl Peer {
         Peer::of(name, command)
     }
 
-    fn of(name: &'static str, mut command: Command) -> Option<Peer> {
+    /// One that a program of its own is.
+    pub fn of(name: &'static str, mut command: Command) -> Option<Peer> {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().ok()?;
         let (ask, answers) = (process.stdin.take()?, BufReader::new(process.stdout.take()?));
@@ -163,13 +164,27 @@ impl Drop for Peer {
 }
 
 /// Our command as its user runs it.
-struct Ours {
+pub struct Ours {
     nearside: PathBuf,
     image: PathBuf,
 }
 
 impl Ours {
-    fn run(&self, words: &[&str], answer: fn(&str) -> String) -> Result<(f64, String), Failure> {
+    /// `None`, with a word: it is not built.
+    pub fn over(image: &Path) -> Result<Option<Ours>, Failure> {
+        let nearside = std::env::current_exe()?.with_file_name("nearside");
+        if !nearside.exists() {
+            eprintln!(
+                "  left out: {} is not built (cargo build --release -p nearside-cli)",
+                nearside.display()
+            );
+            return Ok(None);
+        }
+        Ok(Some(Ours { nearside, image: image.to_owned() }))
+    }
+
+    /// What it answers, in the peers' form, and how many milliseconds the whole process took.
+    pub fn run(&self, words: &[&str], answer: fn(&str) -> String) -> Result<(f64, String), Failure> {
         let begun = Instant::now();
         let mut command = Command::new(&self.nearside);
         let command = command.arg(words[0]).arg("-d").arg(&self.image).args(["--threads", "1"]);
@@ -201,7 +216,7 @@ fn line(text: &str) -> String {
 }
 
 /// All rounds of one work, the first for the caches.
-fn contest(
+pub fn contest(
     work: &str,
     ours: &mut dyn FnMut() -> Result<(f64, String), Failure>,
     peers: &mut [Peer],
@@ -216,6 +231,7 @@ fn contest(
         for peer in &mut *peers {
             let (took, answer) = peer.ask(path)?;
             if answer != expected {
+                let [answer, expected] = [&answer, &expected].map(|text| text.get(..200).unwrap_or(text));
                 return Err(format!("{work}: {} says {answer}, the drive {expected}", peer.name).into());
             }
             all.push(took);
@@ -299,11 +315,7 @@ fn beside_python(
     rounds: usize,
     sink: Sink<'_>,
 ) -> Result<(), Failure> {
-    let nearside = std::env::current_exe()?.with_file_name("nearside");
-    if !nearside.exists() {
-        eprintln!("  left out: {} is not built (cargo build --release -p nearside-cli)", nearside.display());
-        return Ok(());
-    }
+    let Some(ours) = Ours::over(image)? else { return Ok(()) };
     let mount = match LoopMount::new(image) {
         Ok(mount) => mount,
         Err(e) => {
@@ -311,7 +323,6 @@ fn beside_python(
             return Ok(());
         }
     };
-    let ours = Ours { nearside, image: image.to_owned() };
     let select = |path| {
         [
             "select",

@@ -121,6 +121,7 @@ pub const TARGETS: &[Target] = &[
         1.0 / 0.7,
     ),
     target("1024 MiB of CSV, words counted by a program, one thread: ext4 / Rust", 2.0),
+    target("1000 rules over 10000 files of 25 KB, whole process, one thread: ext4 / yara", 1.0),
     target("nearest of 1000000 rows of 128 f32, a warm session, one thread: ext4 / NumPy", 1.0),
     target("TCP: 64 bags of 80 rows of 128 f32, summed", 1.0),
     target("TCP: 64 bags of 80 rows of 128 f32, summed: bytes moved", 0.2),

@@ -2,7 +2,7 @@
 //! stores, steps the reactor, reads the completions. Beside it the same copies alone. Run small as a test
 //! (`--test`).
 
-#[path = "../tests/rig/mod.rs"]
+#[path = "../tests/device/rig/mod.rs"]
 mod rig;
 
 use std::sync::atomic::Ordering;

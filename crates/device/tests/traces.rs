@@ -1,5 +1,6 @@
 //! What the operator's log says: each trouble at its level, the same no more than once in ten seconds.
 
+#[path = "device/rig/mod.rs"]
 mod rig;
 
 use nearside_conformance::events::{logged, one};

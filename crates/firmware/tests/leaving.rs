@@ -1,7 +1,7 @@
 //! Who goes away stops costing: by every way in which a host can leave, its near-data work ends, and leaves
 //! no lock, buffer, tag or task.
 
-#[path = "../../device/tests/rig/mod.rs"]
+#[path = "../../device/tests/device/rig/mod.rs"]
 mod rig;
 
 use std::sync::Arc;

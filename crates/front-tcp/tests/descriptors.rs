@@ -1,5 +1,6 @@
 //! A process that has no descriptor left. Alone in its program, as the limit is the process's.
 
+#[path = "front_tcp/raw/mod.rs"]
 mod raw;
 
 use std::fs::File;

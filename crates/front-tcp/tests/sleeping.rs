@@ -2,6 +2,7 @@
 //! busy. Counted by the system as voluntary context switches, whatever a turn of the machine takes. Alone in
 //! its program, whose threads are told apart by their names.
 
+#[path = "front_tcp/raw/mod.rs"]
 mod raw;
 
 use std::fs;

@@ -1,6 +1,7 @@
 //! What the operator's log says of hosts over a network: each trouble at its level, and no more than once in
 //! a while.
 
+#[path = "front_tcp/raw/mod.rs"]
 mod raw;
 
 use nearside_conformance::events::{Log, of_all_threads};

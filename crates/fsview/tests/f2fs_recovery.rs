@@ -13,7 +13,9 @@
 //! (1) and `NEARSIDE_RECOVERY_SEEDS` (1) with which seeds and how many; `NEARSIDE_RECOVERY_KEEP` is a folder
 //! for the points that differ. With `NEARSIDE_RECORD` the run is recorded (`conformance::record`).
 
+#[path = "fsview/f2fs_support/mod.rs"]
 mod f2fs_support;
+#[path = "fsview/instants/mod.rs"]
 mod instants;
 
 use std::collections::BTreeMap;

@@ -111,6 +111,30 @@ fn fig_6() {
 }
 
 #[test]
+fn every_operation() {
+    let Some(record) = study("Operations") else { return };
+    holds_on_the_model(&record, "Operations", &[]);
+    let largest = 1 << 20;
+    for (name, whole) in [
+        ("search", true),
+        ("count", true),
+        ("CRC-32C", true),
+        ("SHA-256", true),
+        ("select", true),
+        ("gather", false),
+        ("nearest", true),
+    ] {
+        let moved = |way: &str| measured(&record, &format!("{name}, 1024 KiB: bytes moved, {way}")) as u64;
+        // All of the file and what leads to it, or the blocks of 80 rows of it, beside a few short answers.
+        assert_eq!(moved("host") >= largest, whole, "{name}: {}", moved("host"));
+        assert!(moved("FSR") < 8_192 && moved("existing path") < 262_144, "{name}");
+        for way in ["host", "existing path", "FSR"] {
+            measured(&record, &format!("{name}, 64 KiB, buffer hit: {way}"));
+        }
+    }
+}
+
+#[test]
 fn sections_3c_and_3d() {
     for number in ["Section III-C", "Section III-D"] {
         let Some(record) = study(number) else { return };

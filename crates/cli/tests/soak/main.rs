@@ -7,7 +7,7 @@
 //! `NEARSIDE_SOAK_ONLY=deaf,slow` names some. What the honest ones waited, alone and beside the hostile ones,
 //! is printed and judged by nobody here.
 
-#[path = "../../../front-tcp/tests/raw/mod.rs"]
+#[path = "../../../front-tcp/tests/front_tcp/raw/mod.rs"]
 mod raw;
 
 mod attached;

@@ -5,6 +5,7 @@ mod fig2;
 mod fig5;
 mod fig6;
 mod monitor;
+mod operations;
 pub mod parameters;
 mod provider;
 pub mod rig;
@@ -14,5 +15,13 @@ mod tables;
 use crate::Study;
 
 /// Its tables and figures, in its order.
-pub const STUDIES: &[Study] =
-    &[fig2::STUDY, provider::STUDY, monitor::STUDY, tables::TABLE1, tables::TABLE2, fig5::STUDY, fig6::STUDY];
+pub const STUDIES: &[Study] = &[
+    fig2::STUDY,
+    provider::STUDY,
+    monitor::STUDY,
+    tables::TABLE1,
+    tables::TABLE2,
+    fig5::STUDY,
+    fig6::STUDY,
+    operations::STUDY,
+];

@@ -17,7 +17,9 @@ pub const FLASH: &str = "nand-cosmos-plus";
 pub const CORE: &str = "cosmos-core";
 /// What a command of the host costs.
 pub const HOST: &str = "cosmos-host";
-/// All of them.
+/// What the host's own processor computes.
+pub const HOST_CORE: &str = "cosmos-host-core";
+/// All of them, but for a host that computes.
 pub const ALL: [&str; 3] = [CORE, HOST, FLASH];
 /// The depths that the model of all studies is fitted to.
 pub const FITTED: [usize; 2] = [5, 20];
@@ -35,7 +37,17 @@ pub fn all() -> Vec<Parameter> {
         .list();
     let held_out = HELD_OUT.into_iter().flat_map(|(model, depths)| core(model, depths));
     let flash = flash::parameters(FLASH, &cosmos_plus(), &of_flash());
-    core(CORE, FITTED).into_iter().chain(host).chain(flash).chain(held_out).collect()
+    let computes = Parameters::of(HOST_CORE)
+        .assumed("compute_ns_per_kib", HOST_NS_PER_KIB, "the drive's loop over bytes at four times its clock")
+        .list();
+    core(CORE, FITTED).into_iter().chain(host).chain(computes).chain(flash).chain(held_out).collect()
+}
+
+const HOST_NS_PER_KIB: u64 = 1_024;
+
+/// What a host takes that computes over so many bytes itself, in nanoseconds: those that it was sent.
+pub fn host_computes(bytes: u64) -> u64 {
+    bytes * HOST_NS_PER_KIB / 1024
 }
 
 fn row(depth: usize) -> Row {

@@ -5,8 +5,8 @@
 //! Its numbers are data ([`super::parameters`]), each with the cells of the paper that it was taken from.
 
 use std::fs::File;
-use std::io::Write;
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nearside_clock::{Clock, Nanos, SimClock, TscClock};
@@ -46,10 +46,24 @@ pub struct Dataset {
 /// # Errors
 /// The file system's, or the tools'.
 pub fn dataset(run: &Run<'_>, kind: Kind, chain: Chain) -> Result<Dataset, Failure> {
+    dataset_with(run, kind, chain, &|_| Ok(()))
+}
+
+/// The same, with more files that `more` writes below the tree's root: no larger than four times the chain's.
+///
+/// # Errors
+/// The file system's, or the tools'.
+pub fn dataset_with(
+    run: &Run<'_>,
+    kind: Kind,
+    chain: Chain,
+    more: &dyn Fn(&Path) -> io::Result<()>,
+) -> Result<Dataset, Failure> {
     run.say(&format!("{} tree of {} levels ...", kind.name(), chain.depth));
     let folder = tempfile::tempdir()?;
     let tree = folder.path().join("tree");
     dataset::write_chain(&tree, &chain, 5)?;
+    more(&tree)?;
     let image = folder.path().join("volume.img");
     let bytes: usize = chain.files.iter().map(|(_, bytes)| bytes).sum();
     let volume_bytes = (bytes as u64 * 5 / 4 + (256 << 20)).next_multiple_of(64 << 20);
@@ -93,6 +107,8 @@ pub struct Took {
     pub parts: Breakdown,
     /// Commands.
     pub commands: u64,
+    /// Bytes that they moved, both ways together.
+    pub bytes: u64,
 }
 
 /// A drive that near-data commands can be measured on.
@@ -130,7 +146,8 @@ pub trait Bed {
         self.parts();
         let (_, summary, total) = search(self.session(), &ask)?;
         let (counters, moved) = (summary.counters, summary.moved);
-        Ok(Took { total, locating: counters.locate_ns, parts: self.parts(), commands: moved.commands() })
+        let (commands, bytes) = (moved.commands(), moved.bytes_in + moved.bytes_out);
+        Ok(Took { total, locating: counters.locate_ns, parts: self.parts(), commands, bytes })
     }
 
     /// Locating a path as the host sees it, by each way: FSR's one command that does nothing more, and what
