@@ -50,9 +50,51 @@ const GRAIN_NS: u64 = 1_000_000;
 /// What a task gave in the end, by its key.
 pub(crate) type Finished<T> = Vec<(u64, T)>;
 
+/// A reactor's way into a namespace ([`Access`]), of whatever store and observer. All else that a near-data
+/// command passes is of no kind of store, so that it is compiled once.
+trait Way: Send {
+    fn submit(&mut self, operation: Operation, data: Data<'_>, token: Token, now: Nanos) -> Submitted;
+    fn poll(&mut self, now: Nanos, sink: &mut dyn FnMut(Token, Completion)) -> Option<Nanos>;
+    fn in_flight(&self) -> usize;
+    fn lend(&mut self, offset: u64, len: usize) -> Option<LentBytes>;
+    fn lapses(&self) -> u64;
+    fn bytes(&self) -> u64;
+    fn host_operations(&self) -> u64;
+}
+
+impl<S: Store, O: Observer> Way for Access<S, O> {
+    fn submit(&mut self, operation: Operation, data: Data<'_>, token: Token, now: Nanos) -> Submitted {
+        self.submit(operation, data, token, now)
+    }
+
+    fn poll(&mut self, now: Nanos, mut sink: &mut dyn FnMut(Token, Completion)) -> Option<Nanos> {
+        self.poll(now, &mut sink)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight()
+    }
+
+    fn lend(&mut self, offset: u64, len: usize) -> Option<LentBytes> {
+        self.lend(offset, len)
+    }
+
+    fn lapses(&self) -> u64 {
+        self.lapses()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.namespace().bytes()
+    }
+
+    fn host_operations(&self) -> u64 {
+        self.namespace().host_operations()
+    }
+}
+
 /// The store as tasks share it.
-struct Io<S: Store, O> {
-    access: Access<S, O>,
+struct Io {
+    way: Box<dyn Way>,
     pool: Vec<IoBuffer>,
     reads: Slab<Read>,
     /// Reads that wait for those before them, or that the store had no room for.
@@ -62,7 +104,7 @@ struct Io<S: Store, O> {
     meters: Arc<Meters>,
 }
 
-impl<S: Store, O> Drop for Io<S, O> {
+impl Drop for Io {
     fn drop(&mut self) {
         down(&self.meters.reads, self.reads.len() + self.waiting.len);
     }
@@ -124,13 +166,13 @@ struct Inbox {
     awake: Arc<AtomicBool>,
 }
 
-type SharedIo<S, O> = Arc<Mutex<Io<S, O>>>;
+type SharedIo = Arc<Mutex<Io>>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-impl<S: Store, O: Observer> Io<S, O> {
+impl Io {
     fn buffer(&mut self, len: usize) -> Result<IoBuffer, MediaError> {
         let capacity = len.max(POOLED);
         let pooled = if len <= POOLED { self.pool.pop() } else { None };
@@ -150,7 +192,7 @@ impl<S: Store, O: Observer> Io<S, O> {
 
     /// Reads that the store may have now.
     fn room(&mut self, now: Nanos) -> usize {
-        let so_far = self.access.namespace().host_operations();
+        let so_far = self.way.host_operations();
         if so_far != self.hosts.0 {
             self.hosts = (so_far, Some(now));
         }
@@ -182,7 +224,7 @@ impl<S: Store, O: Observer> Io<S, O> {
         let buffer = if self.reads.len() < self.room(now) {
             let operation = Operation::Read { offset, len: buffer.len() as u64 };
             let token = Token(self.reads.vacant_key() as u64);
-            match self.access.submit(operation, Data::Owned(buffer), token, now) {
+            match self.way.submit(operation, Data::Owned(buffer), token, now) {
                 Submitted::Pending => {
                     up(&self.meters.reads);
                     self.reads.insert(read());
@@ -232,12 +274,12 @@ enum Held {
 }
 
 /// Bytes that a read gave; a buffer goes back to the pool.
-pub(crate) struct PooledBuffer<S: Store, O: Observer> {
+pub(crate) struct PooledBuffer {
     held: Option<Held>,
-    io: SharedIo<S, O>,
+    io: SharedIo,
 }
 
-impl<S: Store, O: Observer> AsRef<[u8]> for PooledBuffer<S, O> {
+impl AsRef<[u8]> for PooledBuffer {
     fn as_ref(&self) -> &[u8] {
         match &self.held {
             Some(Held::Read(buffer)) => buffer,
@@ -247,7 +289,7 @@ impl<S: Store, O: Observer> AsRef<[u8]> for PooledBuffer<S, O> {
     }
 }
 
-impl<S: Store, O: Observer> Drop for PooledBuffer<S, O> {
+impl Drop for PooledBuffer {
     fn drop(&mut self) {
         let held = self.held.take();
         if matches!(held, Some(Held::Lent(_))) {
@@ -278,8 +320,8 @@ pub(crate) struct Payer {
 }
 
 /// One task's way to the store.
-pub(crate) struct StoreMedia<S: Store, O> {
-    io: SharedIo<S, O>,
+pub(crate) struct StoreMedia {
+    io: SharedIo,
     slice: Arc<Slice>,
     awake: Arc<AtomicBool>,
     /// Tasks that wait for a helper.
@@ -289,7 +331,7 @@ pub(crate) struct StoreMedia<S: Store, O> {
     block_size: u32,
 }
 
-impl<S: Store, O: Observer> StoreMedia<S, O> {
+impl StoreMedia {
     /// Has a helper do work, and waits for it; its time is the task's. What nobody takes is given back.
     async fn hand<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
         &self,
@@ -311,9 +353,9 @@ impl<S: Store, O: Observer> StoreMedia<S, O> {
     }
 }
 
-impl<S: Store, O: Observer> Media for StoreMedia<S, O> {
-    type Buffer = PooledBuffer<S, O>;
-    type Batch = StoreBatch<S, O>;
+impl Media for StoreMedia {
+    type Buffer = PooledBuffer;
+    type Batch = StoreBatch;
 
     fn len(&self) -> u64 {
         self.len
@@ -333,7 +375,7 @@ impl<S: Store, O: Observer> Media for StoreMedia<S, O> {
         }
     }
 
-    fn batch(&self) -> StoreBatch<S, O> {
+    fn batch(&self) -> StoreBatch {
         StoreBatch {
             io: self.io.clone(),
             slice: self.slice.clone(),
@@ -345,7 +387,7 @@ impl<S: Store, O: Observer> Media for StoreMedia<S, O> {
     }
 
     fn lapses(&self) -> u64 {
-        lock(&self.io).access.lapses()
+        lock(&self.io).way.lapses()
     }
 
     fn now_ns(&self) -> u64 {
@@ -381,8 +423,8 @@ impl<S: Store, O: Observer> Media for StoreMedia<S, O> {
 }
 
 /// Reads in flight for one task. Dropped, it leaves them to the store; their buffers go back to the pool.
-pub(crate) struct StoreBatch<S: Store, O: Observer> {
-    io: SharedIo<S, O>,
+pub(crate) struct StoreBatch {
+    io: SharedIo,
     slice: Arc<Slice>,
     /// Made for the first read that is not done at once.
     inbox: Option<Arc<Inbox>>,
@@ -397,8 +439,8 @@ enum Ready {
     Lent(LentBytes),
 }
 
-impl<S: Store, O: Observer> StoreBatch<S, O> {
-    fn wrap(&self, ready: Ready) -> Result<PooledBuffer<S, O>, MediaError> {
+impl StoreBatch {
+    fn wrap(&self, ready: Ready) -> Result<PooledBuffer, MediaError> {
         let completion = match ready {
             Ready::Read(completion) => completion,
             Ready::Lent(bytes) => {
@@ -440,11 +482,11 @@ impl<S: Store, O: Observer> StoreBatch<S, O> {
     }
 }
 
-impl<S: Store, O: Observer> Batch for StoreBatch<S, O> {
-    type Buffer = PooledBuffer<S, O>;
+impl Batch for StoreBatch {
+    type Buffer = PooledBuffer;
 
     fn start(&mut self, offset: u64, len: usize, tag: u32) -> bool {
-        let lent = lock(&self.io).access.lend(offset, len);
+        let lent = lock(&self.io).way.lend(offset, len);
         match lent {
             Some(bytes) => {
                 self.ready.push_back((tag, Ready::Lent(bytes)));
@@ -475,7 +517,7 @@ impl<S: Store, O: Observer> Batch for StoreBatch<S, O> {
     }
 }
 
-impl<S: Store, O: Observer> Drop for StoreBatch<S, O> {
+impl Drop for StoreBatch {
     fn drop(&mut self) {
         let here = self.ready.drain(..).filter_map(|(_, ready)| match ready {
             Ready::Read(completion) => completion.buffer,
@@ -516,8 +558,8 @@ impl<T> Task<T> {
 }
 
 /// Tasks of one reactor, and their way to the store.
-pub(crate) struct Executor<S: Store, O: Observer, T> {
-    io: SharedIo<S, O>,
+pub(crate) struct Executor<T> {
+    io: SharedIo,
     slice: Arc<Slice>,
     tasks: VecDeque<Task<T>>,
     offloaded: Arc<AtomicUsize>,
@@ -525,14 +567,18 @@ pub(crate) struct Executor<S: Store, O: Observer, T> {
     meters: Arc<Meters>,
 }
 
-impl<S: Store, O: Observer, T> Drop for Executor<S, O, T> {
+impl<T> Drop for Executor<T> {
     fn drop(&mut self) {
         down(&self.meters.tasks, self.tasks.len());
     }
 }
 
-impl<S: Store, O: Observer, T> Executor<S, O, T> {
-    pub(crate) fn new(access: Access<S, O>, clock: Arc<dyn Clock>, meters: Arc<Meters>) -> Self {
+impl<T> Executor<T> {
+    pub(crate) fn new<S: Store, O: Observer>(
+        access: Access<S, O>,
+        clock: Arc<dyn Clock>,
+        meters: Arc<Meters>,
+    ) -> Self {
         let namespace = access.namespace();
         let block_size = namespace.store().block_size();
         let io = Io {
@@ -540,7 +586,7 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
             reads: Slab::new(),
             waiting: Waiting::default(),
             hosts: (namespace.host_operations(), None),
-            access: access.for_near_data(),
+            way: Box::new(access.for_near_data()),
             meters: meters.clone(),
         };
         Executor {
@@ -561,7 +607,7 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
 
     /// Starts a task under a key of the caller's; `make` gets its way to the store.
     #[cfg(test)]
-    pub(crate) fn spawn<F>(&mut self, key: u64, make: impl FnOnce(StoreMedia<S, O>) -> F)
+    pub(crate) fn spawn<F>(&mut self, key: u64, make: impl FnOnce(StoreMedia) -> F)
     where
         F: Future<Output = T> + Send + 'static,
     {
@@ -569,7 +615,7 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
     }
 
     /// Starts a task under a key of the caller's.
-    pub(crate) fn spawn_for<F>(&mut self, key: u64, payer: Payer, make: impl FnOnce(StoreMedia<S, O>) -> F)
+    pub(crate) fn spawn_for<F>(&mut self, key: u64, payer: Payer, make: impl FnOnce(StoreMedia) -> F)
     where
         F: Future<Output = T> + Send + 'static,
     {
@@ -581,7 +627,7 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
             offloaded: self.offloaded.clone(),
             payer,
             // It may have become longer or shorter since the last.
-            len: lock(&self.io).access.namespace().bytes(),
+            len: lock(&self.io).way.bytes(),
             block_size: self.block_size,
         };
         up(&self.meters.tasks);
@@ -617,9 +663,9 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
         // Where reads wait for others of the executor's own, those end.
         progress.next = if runnable || io.reads.is_empty() && io.waiting.len > 0 {
             Some(now)
-        } else if io.access.in_flight() > 0 {
+        } else if io.way.in_flight() > 0 {
             let mut early = Vec::new();
-            let next = io.access.poll(now, &mut |token, completion| early.push((token, completion)));
+            let next = io.way.poll(now, &mut |token, completion| early.push((token, completion)));
             let any = !early.is_empty();
             Self::hand_over(&mut io, early);
             if any { Some(now) } else { next }
@@ -682,8 +728,8 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
     fn collect(&mut self, now: Nanos) -> bool {
         let mut io = lock(&self.io);
         let mut done = Vec::new();
-        if io.access.in_flight() > 0 {
-            io.access.poll(now, &mut |token, completion| done.push((token, completion)));
+        if io.way.in_flight() > 0 {
+            io.way.poll(now, &mut |token, completion| done.push((token, completion)));
         }
         let any = !done.is_empty();
         Self::hand_over(&mut io, done);
@@ -691,7 +737,7 @@ impl<S: Store, O: Observer, T> Executor<S, O, T> {
         any
     }
 
-    fn hand_over(io: &mut Io<S, O>, done: Vec<(Token, Completion)>) {
+    fn hand_over(io: &mut Io, done: Vec<(Token, Completion)>) {
         for (Token(key), completion) in done {
             let Some(Read { tag, to, .. }) = io.reads.try_remove(key as usize) else { continue };
             down(&io.meters.reads, 1);

@@ -273,9 +273,9 @@ fn options() -> [u8; 128] {
 }
 
 impl<S: Store> Firmware<S> for Fsr {
-    type Worker = FsrWorker<S>;
+    type Worker = FsrWorker;
 
-    fn worker(namespace: &Arc<Namespace<S, Fsr>>, seat: &Seat<'_>) -> io::Result<FsrWorker<S>> {
+    fn worker(namespace: &Arc<Namespace<S, Fsr>>, seat: &Seat<'_>) -> io::Result<FsrWorker> {
         let fsr = namespace.observer();
         let site = match fsr.pool.as_ref().filter(|pool| !pool.is_stopped()) {
             Some(pool) => Site::Elsewhere(lanes(namespace, pool)?),

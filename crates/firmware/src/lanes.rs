@@ -6,10 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use nearside_clock::Nanos;
 use nearside_device::firmware::{Progress, Turn};
-use nearside_store::Store;
 
 use crate::executor::{Executor, Finished};
-use crate::fsr::Fsr;
 use crate::mailbox::Mailbox;
 use crate::worker::Work;
 use crate::workers::{Lane, WorkerPool};
@@ -92,14 +90,14 @@ impl LaneHandle {
 }
 
 /// The thread's end.
-pub(crate) struct FsrLane<S: Store> {
+pub(crate) struct FsrLane {
     pub(crate) handle: Arc<LaneHandle>,
-    pub(crate) executor: Executor<S, Fsr, Vec<u8>>,
+    pub(crate) executor: Executor<Vec<u8>>,
     pub(crate) running: Vec<(u64, Arc<Mailbox>)>,
     pub(crate) finished: Finished<Vec<u8>>,
 }
 
-impl<S: Store> FsrLane<S> {
+impl FsrLane {
     fn ended(&mut self, key: u64) -> Option<Arc<Mailbox>> {
         let at = self.running.iter().position(|(other, _)| *other == key)?;
         self.handle.load.fetch_sub(1, Ordering::Relaxed);
@@ -137,7 +135,7 @@ impl<S: Store> FsrLane<S> {
     }
 }
 
-impl<S: Store> Lane for FsrLane<S> {
+impl Lane for FsrLane {
     fn step(&mut self, now: Nanos) -> Option<Progress> {
         let ordered = self.handle.full.load(Ordering::Acquire);
         if ordered {
@@ -161,7 +159,7 @@ impl<S: Store> Lane for FsrLane<S> {
 }
 
 /// The thread stops: whoever waits for a task learns that it will not end.
-impl<S: Store> Drop for FsrLane<S> {
+impl Drop for FsrLane {
     fn drop(&mut self) {
         let orders = {
             let mut orders = self.handle.lock();

@@ -70,7 +70,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    pub(crate) fn spawn<S: Store>(mut self, key: u64, executor: &mut Executor<S, Fsr, Vec<u8>>) {
+    pub(crate) fn spawn(mut self, key: u64, executor: &mut Executor<Vec<u8>>) {
         let payer = std::mem::take(&mut self.payer);
         executor.spawn_for(key, payer, |media| async move {
             match identity::apply(self.identity, &mut self.request.credentials) {
@@ -86,20 +86,31 @@ impl Work {
 }
 
 /// Where a reactor's tasks run.
-pub(crate) enum Site<S: Store> {
-    Here(Executor<S, Fsr, Vec<u8>>),
+pub(crate) enum Site {
+    Here(Executor<Vec<u8>>),
     Elsewhere(Vec<Arc<LaneHandle>>),
 }
 
+/// What keeps the firmware: its namespace, of whatever store.
+pub(crate) trait Keeps: Send + Sync {
+    fn fsr(&self) -> &Fsr;
+}
+
+impl<S: Store> Keeps for Namespace<S, Fsr> {
+    fn fsr(&self) -> &Fsr {
+        self.observer()
+    }
+}
+
 /// The near-data commands of one reactor.
-pub struct FsrWorker<S: Store> {
-    namespace: Arc<Namespace<S, Fsr>>,
+pub struct FsrWorker {
+    namespace: Arc<dyn Keeps>,
     host: Host,
     /// Its name.
     name: Arc<str>,
     id: u64,
     mailbox: Arc<Mailbox>,
-    site: Site<S>,
+    site: Site,
     running: Vec<Running>,
     waiting: Vec<Waiting>,
     outcomes: Vec<(Token, Outcome)>,
@@ -126,14 +137,14 @@ fn checked(bytes: &[u8], room: usize) -> Result<Request, Status> {
     decode_request(bytes).map_err(|_| Status::INVALID_FIELD.dnr())
 }
 
-impl<S: Store> FsrWorker<S> {
+impl FsrWorker {
     pub(crate) fn new(
-        namespace: Arc<Namespace<S, Fsr>>,
+        namespace: Arc<dyn Keeps>,
         host: Host,
         id: u64,
         mailbox: Arc<Mailbox>,
-        site: Site<S>,
-    ) -> FsrWorker<S> {
+        site: Site,
+    ) -> FsrWorker {
         FsrWorker {
             namespace,
             name: host.nqn.as_str().into(),
@@ -152,7 +163,7 @@ impl<S: Store> FsrWorker<S> {
 
     /// What the drive keeps under this host's tags.
     fn tags<R>(&self, with: impl FnOnce(&mut HostTags) -> R) -> R {
-        self.namespace.observer().tags().with(&self.host, with)
+        self.namespace.fsr().tags().with(&self.host, with)
     }
 
     fn owner(&self, queue: u16) -> Owner {
@@ -169,7 +180,7 @@ impl<S: Store> FsrWorker<S> {
 
     /// The reply to what is answered at once.
     fn at_once(&self, request: &Request, room: usize) -> Option<Vec<u8>> {
-        let fsr = self.namespace.observer();
+        let fsr = self.namespace.fsr();
         // A task counts what it takes of a quota.
         let apart = self.host.identity == Identity::Trust && self.quotas.is_empty();
         let retriever = fsr.keeps().filter(|_| apart)?;
@@ -181,9 +192,9 @@ impl<S: Store> FsrWorker<S> {
     }
 
     fn run(&mut self, key: u64, request: Request, room: usize, whose: For) {
-        let retriever = self.namespace.observer().for_command();
+        let retriever = self.namespace.fsr().for_command();
         let operation = request.operation.number();
-        let begun = self.namespace.observer().begins(operation);
+        let begun = self.namespace.fsr().begins(operation);
         let payer = Payer { host: self.name.clone(), quotas: self.quotas.clone() };
         let work = Work { retriever, request, identity: self.host.identity, room, payer };
         let mut lane = 0;
@@ -203,7 +214,7 @@ impl<S: Store> FsrWorker<S> {
     /// What runs no more.
     fn take(&mut self, at: usize) -> Running {
         let running = self.running.swap_remove(at);
-        self.namespace.observer().ends(running.operation, running.begun);
+        self.namespace.fsr().ends(running.operation, running.begun);
         running
     }
 
@@ -240,7 +251,7 @@ impl<S: Store> FsrWorker<S> {
     /// A `result`: its reply, or a place among those that wait. `None`: answered later.
     fn result(&mut self, mut waiting: Waiting, again: bool, now: Nanos) -> Option<Outcome> {
         let Waiting { token, tag, room, until, .. } = waiting;
-        let (owner, key) = (self.owner(waiting.queue), self.namespace.observer().next_key());
+        let (owner, key) = (self.owner(waiting.queue), self.namespace.fsr().next_key());
         let ended = match self.tags(|tags| tags.claim((tag, room), (owner, token), key, again, now)) {
             Claim::Reply(reply) => replied(reply),
             Claim::Failed(status) => done(status, 0, Vec::new()),
@@ -288,7 +299,7 @@ impl<S: Store> FsrWorker<S> {
 }
 
 /// What ran here under tags has failed, and what came by this reactor is kept no longer.
-impl<S: Store> Drop for FsrWorker<S> {
+impl Drop for FsrWorker {
     fn drop(&mut self) {
         while let Some(Running { key, .. }) = self.running.last() {
             let key = *key;
@@ -301,11 +312,11 @@ impl<S: Store> Drop for FsrWorker<S> {
     }
 }
 
-impl<S: Store> Worker for FsrWorker<S> {
+impl Worker for FsrWorker {
     fn start(&mut self, job: Job, now: Nanos) -> Result<(), Status> {
         let Job { token, queue, command, request, room, quotas } = job;
         self.quotas = quotas;
-        let key = self.namespace.observer().next_key();
+        let key = self.namespace.fsr().next_key();
         let outcome = match command {
             NearDataCommand::Bidirectional => {
                 let request = checked(&request, room)?;
@@ -424,7 +435,7 @@ impl<S: Store> Worker for FsrWorker<S> {
     }
 }
 
-impl<S: Store> FsrWorker<S> {
+impl FsrWorker {
     /// What has come from elsewhere; whether something has.
     fn read_mail(&mut self) -> bool {
         if !self.mailbox.is_full() {

@@ -10,7 +10,7 @@ use super::*;
 use crate::meters::{Held, Slices};
 
 type Slow = Modelled<Dram, Parametric>;
-type Tasks = Executor<Slow, (), u32>;
+type Tasks = Executor<u32>;
 type Rig = (Arc<Namespace<Slow>>, Tasks, SimClock, Arc<Meters>);
 
 fn executor(delay_ns: u64) -> Rig {
