@@ -1,17 +1,16 @@
 //! Fast commits written by hand, a tag at a time, behind a log that debugfs wrote: what the view shows of
 //! each, where it ends, and what it makes of hostile ones.
 
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
 
+use crate::ext_images::noting::Noting;
 use crate::ext_images::{Variant, make, run};
 use nearside_conformance::explore::{Bounds, explore_within};
 use nearside_conformance::needs;
 use nearside_conformance::view::{Image, block_on, read, resolve};
-use nearside_fsview::{DirCursor, Error, FileKind, Inode, RunPlace, Source, State, Volume};
+use nearside_fsview::{DirCursor, Error, FileKind, Inode, RunPlace, State, Volume};
 
 const TOOLS: &[&str] = &["mke2fs", "debugfs"];
 const BLOCK: usize = 1024;
@@ -528,7 +527,7 @@ fn names_without_an_index_cost_the_same_however_many() {
         let image = base.with(&writer.tail().bytes());
         let source = Noting::new(&image);
         let volume = block_on(Volume::open(&source)).unwrap();
-        let looks = source.pauses.get() + source.reads.get();
+        let looks = source.pauses.get() + source.asked.borrow().len();
         let seen = Seen { image, volume };
         assert_eq!(
             (seen.get("a").links, seen.get("d").size),
@@ -599,41 +598,6 @@ fn the_last_whole_commit_is_the_end() {
     assert!(matches!(&said, Error::Unsupported(what) if what.contains("features 0x1")), "{said}");
     let home = block_on(Volume::open_as(&base.with(&whole), State::Home)).unwrap();
     assert!(home.info().needs_recovery && home.info().recovery.fast_commits == 0);
-}
-
-/// Notes what an answer is told to depend on.
-struct Noting<'a> {
-    image: &'a Image,
-    shown: RefCell<BTreeSet<u64>>,
-    pauses: Cell<u64>,
-    reads: Cell<u64>,
-}
-
-impl<'a> Noting<'a> {
-    fn new(image: &'a Image) -> Noting<'a> {
-        Noting { image, shown: RefCell::default(), pauses: Cell::default(), reads: Cell::default() }
-    }
-}
-
-impl Source for Noting<'_> {
-    type Block = Arc<[u8]>;
-
-    fn len(&self) -> u64 {
-        self.image.len()
-    }
-
-    async fn metadata(&self, offset: u64, len: u32) -> Result<Arc<[u8]>, Error> {
-        self.reads.set(self.reads.get() + 1);
-        self.image.metadata(offset, len).await
-    }
-
-    fn shows(&self, offset: u64) {
-        self.shown.borrow_mut().insert(offset);
-    }
-
-    async fn pause(&self) {
-        self.pauses.set(self.pauses.get() + 1);
-    }
 }
 
 /// What is said of each path, and what that depends on.

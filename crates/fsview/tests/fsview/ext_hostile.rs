@@ -1,16 +1,15 @@
 //! Damaged volumes: a flipped bit is found or does not matter, hostile structures are refused by name,
 //! nothing loops.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
 
+use crate::ext_images::noting::Noting;
 use crate::ext_images::{VARIANTS, Variant, make, plant_small, run};
 use nearside_conformance::explore::explore;
 use nearside_conformance::needs;
 use nearside_conformance::view::{Image, Tree, block_on, differences, read, resolve};
-use nearside_fsview::{Error, RunPlace, Source, Volume};
+use nearside_fsview::{Error, RunPlace, Volume};
 use nearside_random::Rng;
 
 const TOOLS: &[&str] = &["mke2fs", "tune2fs", "debugfs", "e2fsck"];
@@ -31,25 +30,6 @@ fn small(dir: &Path, name: &str) -> Vec<u8> {
     std::fs::read(&image).unwrap()
 }
 
-/// Notes which blocks were asked for.
-struct Recording {
-    image: Image,
-    asked: RefCell<BTreeSet<(u64, u32)>>,
-}
-
-impl Source for Recording {
-    type Block = Arc<[u8]>;
-
-    fn len(&self) -> u64 {
-        self.image.len()
-    }
-
-    async fn metadata(&self, offset: u64, len: u32) -> Result<Arc<[u8]>, Error> {
-        self.asked.borrow_mut().insert((offset, len));
-        self.image.metadata(offset, len).await
-    }
-}
-
 fn memory(bytes: &[u8]) -> Image {
     Image::Memory(bytes.into())
 }
@@ -60,10 +40,11 @@ fn tree(image: &Image) -> Result<Tree, String> {
 }
 
 fn asked(bytes: &[u8]) -> Vec<(u64, u32)> {
-    let source = Recording { image: memory(bytes), asked: RefCell::default() };
+    let image = memory(bytes);
+    let source = Noting::new(&image);
     let met = block_on(explore(&source));
     assert!(met.files > 100, "{met:?}");
-    source.asked.into_inner().into_iter().collect()
+    BTreeSet::from_iter(source.asked.into_inner()).into_iter().collect()
 }
 
 #[test]

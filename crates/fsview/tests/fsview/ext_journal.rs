@@ -1,37 +1,17 @@
 //! Journals that debugfs wrote, and hostile ones: every field of their blocks changed. No view panics, walks
 //! the log more than a few times, or shows what is neither at home nor committed.
 
-use std::cell::Cell;
 use std::path::Path;
-use std::sync::Arc;
 
+use crate::ext_images::noting::Noting;
 use crate::ext_images::{Variant, make, run};
 use nearside_conformance::needs;
 use nearside_conformance::view::{Image, Tree, block_on, read, resolve};
-use nearside_fsview::{Error, RunPlace, Source, State, Volume};
+use nearside_fsview::{Error, RunPlace, State, Volume};
 
 const TOOLS: &[&str] = &["mke2fs", "debugfs"];
 const BLOCK: usize = 1024;
 const MAGIC: [u8; 4] = [0xC0, 0x3B, 0x39, 0x98];
-
-/// Counts what is asked for.
-struct Counting<'a> {
-    image: &'a Image,
-    asked: Cell<u64>,
-}
-
-impl Source for Counting<'_> {
-    type Block = Arc<[u8]>;
-
-    fn len(&self) -> u64 {
-        self.image.len()
-    }
-
-    async fn metadata(&self, offset: u64, len: u32) -> Result<Arc<[u8]>, Error> {
-        self.asked.set(self.asked.get() + 1);
-        self.image.metadata(offset, len).await
-    }
-}
 
 /// A volume with a log of three transactions: two over /a's block, of which a revoke voids the first, and
 /// /b's block, escaped, in the last.
@@ -226,10 +206,14 @@ fn damaged_journals_end_in_an_error_or_a_view() {
                     let mut damaged = bytes.clone();
                     damaged[byte] = value;
                     let image = Image::Memory(damaged.into());
-                    let counting = Counting { image: &image, asked: Cell::new(0) };
-                    let opened = block_on(Volume::open(&counting));
+                    let noting = Noting::new(&image);
+                    let opened = block_on(Volume::open(&noting));
                     // Each block of the log for its walk, for a revoke, for its mapping.
-                    assert!(counting.asked.get() < 4 * 1024 + 64, "byte {byte}: {}", counting.asked.get());
+                    assert!(
+                        noting.asked.borrow().len() < 4 * 1024 + 64,
+                        "byte {byte}: {}",
+                        noting.asked.borrow().len()
+                    );
                     match opened.map(|_| tree(&image)) {
                         Err(Error::Corrupt { what, at }) => {
                             assert!(what.starts_with("journal: ") && at < bytes.len() as u64, "{what}");

@@ -1,33 +1,23 @@
 //! A file's first run is known with its inode: the inode's block is read once. What is wrong with it is
 //! said where it is asked for, and not of the inode.
 
-use std::cell::RefCell;
-
+use crate::f2fs_support::noting::Noting;
 use crate::f2fs_support::*;
 use nearside_conformance::{needs, volume};
-use nearside_fsview::{Error, Ino, RunPlace, Source, Volume};
-
-/// Notes which blocks are read.
-struct Noting {
-    memory: Memory,
-    read: RefCell<Vec<u64>>,
-}
-
-impl Source for Noting {
-    type Block = Bytes;
-
-    fn len(&self) -> u64 {
-        self.memory.len()
-    }
-
-    async fn metadata(&self, offset: u64, len: u32) -> Result<Bytes, Error> {
-        self.read.borrow_mut().push(offset);
-        self.memory.metadata(offset, len).await
-    }
-}
+use nearside_fsview::{Error, Ino, RunPlace, Volume};
 
 fn put(image: &mut [u8], at: u64, word: u32) {
     image[at as usize..][..4].copy_from_slice(&word.to_le_bytes());
+}
+
+/// The file of a volume, of which nothing is noted yet.
+fn opened(image: &[u8]) -> (Noting<'_>, Volume, Ino) {
+    let source = Noting::new(image);
+    let volume = now(Volume::open(&source)).unwrap();
+    let root = now(volume.inode(&source, volume.root())).unwrap();
+    let ino = now(volume.lookup(&source, &root, b"file")).unwrap().unwrap();
+    source.read.borrow_mut().clear();
+    (source, volume, ino)
 }
 
 #[test]
@@ -41,14 +31,6 @@ fn the_first_run_comes_with_the_inode() {
     let path = dir.path().join("image");
     volume::f2fs(&path, 64, Some(&tree), &[]);
     let mut image = std::fs::read(path).unwrap();
-    let opened = |image: &[u8]| {
-        let source = Noting { memory: Memory::new(image.to_vec()), read: RefCell::default() };
-        let volume = now(Volume::open(&source)).unwrap();
-        let root = now(volume.inode(&source, volume.root())).unwrap();
-        let ino = now(volume.lookup(&source, &root, b"file")).unwrap().unwrap();
-        source.read.borrow_mut().clear();
-        (source, volume, ino)
-    };
     let (source, volume, ino) = opened(&image);
     let (at, len) = now(volume.inode_block(&source, ino)).unwrap().unwrap();
     assert_eq!(len, 4096);

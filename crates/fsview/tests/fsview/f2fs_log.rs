@@ -1,12 +1,12 @@
 //! Logs of fsync made by hand, behind the one that a kernel left on a small volume: what of them is shown,
 //! what is not, and what is said of those that contradict themselves.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use crate::f2fs_support::damage::{Damaged, exercise};
+use crate::f2fs_support::noting::Noting;
 use crate::f2fs_support::*;
-use nearside_fsview::{DirCursor, Error, FileKind, Ino, RunPlace, Source, State, Volume};
+use nearside_fsview::{DirCursor, Error, FileKind, Ino, RunPlace, State, Volume};
 use nearside_random::Rng;
 
 const FSYNC: u32 = 2;
@@ -314,23 +314,6 @@ fn content_in_the_inode_gives_way() {
     assert_eq!(at, 4 << 20);
 }
 
-/// A log's image, as it is at this moment.
-struct Borrowed<'a>(&'a [u8]);
-
-impl Source for Borrowed<'_> {
-    type Block = Bytes;
-
-    fn len(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    async fn metadata(&self, offset: u64, len: u32) -> Result<Bytes, Error> {
-        let bytes = self.0.get(offset as usize..).and_then(|b| b.get(..len as usize));
-        let reason = || "past the end".to_owned();
-        bytes.map(|b| Bytes(b.into())).ok_or_else(|| Error::Read { at: offset, len, reason: reason() })
-    }
-}
-
 /// A node that may be written behind a log, and its numbers and marks: mostly of few inodes.
 fn any_node(log: &Log, known: &[u32], random: &mut Rng) -> (Vec<u8>, u32, u32, u32) {
     let new = random.below(3) == 0;
@@ -349,28 +332,9 @@ fn any_node(log: &Log, known: &[u32], random: &mut Rng) -> (Vec<u8>, u32, u32, u
     }
 }
 
-/// A source that notes what is shown by it.
-struct Noting<'a>(&'a Borrowed<'a>, RefCell<BTreeSet<u64>>);
-
-impl Source for Noting<'_> {
-    type Block = Bytes;
-
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-
-    fn shows(&self, offset: u64) {
-        self.1.borrow_mut().insert(offset);
-    }
-
-    async fn metadata(&self, offset: u64, len: u32) -> Result<Bytes, Error> {
-        self.0.metadata(offset, len).await
-    }
-}
-
 /// What a volume says to a question about an inode, and what that depends on as it is shown.
-fn answer(volume: &Volume, image: &Borrowed<'_>, ino: u32, question: usize) -> (String, BTreeSet<u64>) {
-    let source = Noting(image, RefCell::default());
+fn answer(volume: &Volume, image: &Noting<'_>, ino: u32, question: usize) -> (String, BTreeSet<u64>) {
+    let source = Noting::new(image.bytes);
     let inode = now(volume.inode(&source, Ino(ino)));
     let answer = match (question, &inode) {
         (0, inode) => format!("{inode:?}"),
@@ -390,7 +354,7 @@ fn answer(volume: &Volume, image: &Borrowed<'_>, ino: u32, question: usize) -> (
         (2, Ok(inode)) => format!("{:?}", now(volume.acl(&source, inode))),
         _ => String::new(),
     };
-    (answer, source.1.into_inner())
+    (answer, source.shown.into_inner())
 }
 
 /// Asks two states of a volume, of which the log has gone on. How many answers are not said to be otherwise,
@@ -398,7 +362,7 @@ fn answer(volume: &Volume, image: &Borrowed<'_>, ino: u32, question: usize) -> (
 fn compared(
     before: &Volume,
     on: &Volume,
-    image: &Borrowed<'_>,
+    image: &Noting<'_>,
     known: &[u32],
     changed: &BTreeSet<u64>,
 ) -> (usize, usize) {
@@ -433,7 +397,7 @@ fn a_log_that_goes_on_is_as_one_read_anew() {
         // The log ends where it did.
         log.image[end * 4096..log.end * 4096].fill(0);
         (log.blocks, log.end) = (at_first.clone(), end);
-        let mut before = now(Volume::open(&Borrowed(&log.image))).unwrap();
+        let mut before = now(Volume::open(&Noting::new(&log.image))).unwrap();
         for turn in 0..8 {
             for _ in 0..1 + random.below(4) {
                 // The last block is an inode's, like which the others are made.
@@ -442,7 +406,7 @@ fn a_log_that_goes_on_is_as_one_read_anew() {
                 log.push(block, nid, ino, flag);
                 log.push(last, FREE + 50, FREE + 50, 0);
             }
-            let image = Borrowed(&log.image);
+            let image = Noting::new(&log.image);
             let anew = now(Volume::open(&image));
             let on = now(Volume::open_after(&image, State::Recovered, Some(&before)));
             match (on, anew) {

@@ -1,6 +1,7 @@
 //! Images for the ext tests: variants that mke2fs makes, and seeded trees to fill them with.
 
 pub mod churn;
+pub mod noting;
 pub mod recovered;
 
 use std::fs::{self, File};

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 pub mod damage;
+pub mod noting;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
