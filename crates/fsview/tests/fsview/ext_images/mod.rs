@@ -1,4 +1,5 @@
 //! Images for the ext tests: variants that mke2fs makes, and seeded trees to fill them with.
+#![allow(dead_code, reason = "each test program uses a part")]
 
 pub mod churn;
 pub mod noting;
