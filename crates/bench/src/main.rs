@@ -11,6 +11,8 @@ use nearside_loadgen::record::{Environment, Figure, Record};
 
 mod attach;
 mod empty;
+#[cfg(feature = "tls")]
+mod encrypted;
 mod figures;
 mod layout;
 mod medium;
@@ -41,7 +43,7 @@ struct Args {
     #[arg(long, default_value = "bench")]
     name: String,
     /// Only these groups: floors, io, vfio, attach, pager, scan, generator, sim, paths, medium, scaling,
-    /// near-data, processes, tables, yara, drive, view, tcp.
+    /// near-data, processes, tables, yara, drive, view, tcp, tls.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Where records are kept.
@@ -61,7 +63,7 @@ struct Args {
 /// What is measured in this process, or in others that are whole: its name, and how.
 type Group = (&'static str, fn(bool, figures::Sink<'_>) -> Result<(), Failure>);
 
-const GROUPS: [Group; 12] = [
+const GROUPS: &[Group] = &[
     ("paths", paths::paths),
     ("medium", medium::punctuality),
     ("attach", attach::attach),
@@ -74,6 +76,8 @@ const GROUPS: [Group; 12] = [
     ("drive", figures::idle),
     ("view", view::view),
     ("tcp", tcp::tcp),
+    #[cfg(feature = "tls")]
+    ("tls", encrypted::encrypted),
 ];
 
 fn main() -> ExitCode {

@@ -5,6 +5,8 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nearside_auth::TlsKey;
+use nearside_channel::Tls;
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_device::{Firmware, Namespace, Subsystem};
 use nearside_dma::cpu::{CpuClock, thread_cpu_ns};
@@ -30,12 +32,13 @@ const NQN: &str = "nqn.2014-08.org.nearside:bench";
 pub(crate) const BLOCK: usize = 512;
 /// Bytes of the drive, and of the floor's source.
 const BYTES: usize = 1 << 30;
-const PIECE: usize = 128 << 10;
+pub(crate) const PIECE: usize = 128 << 10;
 
 /// A target over a store, its thread on the first core.
 pub(crate) struct Serving<F: Firmware<AnyStore> = Fsr> {
     address: Address,
     server: Server<AnyStore, F>,
+    host: HostOptions,
 }
 
 impl Serving {
@@ -46,12 +49,20 @@ impl Serving {
 
 impl<F: Firmware<AnyStore>> Serving<F> {
     pub(crate) fn with(word: &str, firmware: F) -> Result<Serving<F>, Failure> {
+        Serving::keyed(word, firmware, None)
+    }
+
+    /// With a key hosts come over TLS.
+    pub(crate) fn keyed(word: &str, firmware: F, tls: Option<(TlsKey, Tls)>) -> Result<Serving<F>, Failure> {
+        let host = HostOptions { tls: tls.clone(), ..HostOptions::default() };
         let store = AnyStore::open(word, FileOptions::read())?;
         let subsystem = Subsystem::new();
         let namespace = Namespace::new(store, firmware, BLOCK as u32, [7; 16], false)?;
         subsystem.add(1, Arc::new(namespace)).map_err(|e| format!("{e:?}"))?;
-        let target = Target::new(Options::default())?;
-        target.offer(Offer::new(NQN, "1", subsystem));
+        let (key, tls) = tls.unzip();
+        let target = Target::new(Options { tls, ..Options::default() })?;
+        let tls_keys = key.map(|key| (host.host_nqn.clone(), key)).into_iter().collect();
+        target.offer(Offer { tls_keys, ..Offer::new(NQN, "1", subsystem) });
         // Threads begin where the one is that makes them.
         pin(0);
         let server = Server::start(target, vec![TcpListener::bind("127.0.0.1:0")?], TscClock::new());
@@ -59,11 +70,11 @@ impl<F: Firmware<AnyStore>> Serving<F> {
         let server = server?;
         let port = server.addresses().first().map_or(0, |a| a.port());
         let address = format!("nvme+tcp://127.0.0.1:{port}/{NQN}/1").parse()?;
-        Ok(Serving { address, server })
+        Ok(Serving { address, server, host })
     }
 
     pub(crate) fn connect(&self) -> Result<Association, Failure> {
-        Ok(Association::connect(&self.address, HostOptions::default(), Arc::new(TscClock::new()))?)
+        Ok(Association::connect(&self.address, self.host.clone(), Arc::new(TscClock::new()))?)
     }
 }
 
@@ -115,9 +126,16 @@ impl Load {
         Ok(done as f64 * 1e9 / now.since(begun) as f64)
     }
 
+    /// The median latency of one read after the other, in microseconds.
+    pub(crate) fn latency(&mut self, time: Duration) -> Result<f64, Failure> {
+        self.latencies = Some(Vec::new());
+        self.reads(1, time)?;
+        Ok(median(self.latencies.take().unwrap_or_default()) / 1e3)
+    }
+
     /// Writes the whole drive once: memory that was never written is one page of zeros,
     /// which stays in the cache.
-    fn fill(&mut self) -> Result<(), Failure> {
+    pub(crate) fn fill(&mut self) -> Result<(), Failure> {
         let mut buffer = vec![0; self.bytes];
         (0..self.bytes / 8)
             .for_each(|i| buffer[i * 8..][..8].copy_from_slice(&self.random.bits().to_le_bytes()));

@@ -71,8 +71,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ]),
     ("apps", &["dma", "clock", "random", "loadgen", "instrument"]),
     ("bench", &[
-        "dma", "clock", "random", "media", "store", "device", "firmware", "driver", "front-tcp", "fsrlib",
-        "embedded", "loadgen", "instrument", "apps", "pager",
+        "auth", "channel", "tls", "dma", "clock", "random", "media", "store", "device", "firmware", "driver", "front-tcp",
+        "fsrlib", "embedded", "loadgen", "instrument", "apps", "pager",
     ]),
     // The papers' applications are studied as they are run: one way to attach a drive below them.
     ("studies", &[

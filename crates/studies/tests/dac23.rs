@@ -127,7 +127,8 @@ fn every_operation() {
         let moved = |way: &str| measured(&record, &format!("{name}, 1024 KiB: bytes moved, {way}")) as u64;
         // All of the file and what leads to it, or the blocks of 80 rows of it, beside a few short answers.
         assert_eq!(moved("host") >= largest, whole, "{name}: {}", moved("host"));
-        assert!(moved("FSR") < 8_192 && moved("existing path") < 262_144, "{name}");
+        // The existing path's host reads what leads to the file, of twenty directories.
+        assert!(moved("FSR") < 8_192 && moved("existing path") < largest / 2, "{name}");
         for way in ["host", "existing path", "FSR"] {
             measured(&record, &format!("{name}, 64 KiB, buffer hit: {way}"));
         }

@@ -1,4 +1,5 @@
-//! The driver, against doubles, against the drive in this process and in others, and against servers that lie.
+//! The driver, against doubles, against the drive in this process and in others, and against servers that
+//! lie.
 //!
 //! One program, since each links all that the crate is made of: a test that needs a process of its own is
 //! beside it.
