@@ -359,7 +359,8 @@ mod tests {
     }
 
     /// The README's tables of the figures with targets: the first screen's, and then all of the machine of
-    /// the newest whole record, and of the machine with the most cores beyond that one's.
+    /// the newest whole record, of the machine with the most cores beyond that one's, and of each other what
+    /// neither has.
     fn tables() -> [String; 2] {
         let records = newest();
         let machine = |path: &Path| path.parent().unwrap().to_owned();
@@ -376,6 +377,19 @@ mod tests {
         let mut text = rows(&ours, |_| true);
         if most > cores && !wide.is_empty() {
             text += &format!("\nWith more cores, parts of it:\n\n{}", rows(&wide, |_| true));
+        }
+        let has = |records: &[(PathBuf, String, Record)], name: &str| {
+            records.iter().any(|(.., record)| judged(record).any(|(one, ..)| one.figure == name))
+        };
+        let mut seen: Vec<_> = ours.iter().chain(&wide).cloned().collect();
+        let others: std::collections::BTreeSet<_> = records.iter().map(|(path, ..)| machine(path)).collect();
+        for other in others {
+            let theirs = of(&|path, _| machine(path) == other);
+            let new = |name: &str| has(&theirs, name) && !has(&seen, name);
+            if TARGETS.iter().any(|target| new(target.figure)) {
+                text += &format!("\nMeasured elsewhere alone:\n\n{}", rows(&theirs, new));
+            }
+            seen.extend(theirs);
         }
         [rows(&ours, |name| FIRST.contains(&name)), text]
     }
