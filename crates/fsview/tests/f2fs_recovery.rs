@@ -15,7 +15,6 @@
 
 #[path = "fsview/f2fs_support/mod.rs"]
 mod f2fs_support;
-#[path = "root_ext/instants/mod.rs"]
 mod instants;
 
 use std::collections::BTreeMap;

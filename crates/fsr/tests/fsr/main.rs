@@ -11,8 +11,6 @@ mod large;
 mod lists;
 mod prefix;
 mod programs;
-mod root_live;
-mod root_permissions;
 mod slices;
 mod sparse;
 mod stale;

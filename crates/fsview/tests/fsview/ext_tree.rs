@@ -28,7 +28,7 @@ fn equals_the_source_directory() {
         assert_eq!(volume.info().label, "near side");
         assert!(!volume.info().needs_recovery);
         let mut view = read(&volume, &source).unwrap_or_else(|e| panic!("{}: {e}", variant.name));
-        // root_ext/kernel.rs has the others of those that it can mount.
+        // root_ext_kernel has the others of those that it can mount.
         if nr % 2 == 1 || nr >= VARIANTS.len() || variant.name == "ext4-casefold" {
             drive::suite(variant.name, &image, &view);
         } else {

@@ -1,4 +1,5 @@
 //! What the tests share: images made by the file systems' own tools, requests, and answers as plain data.
+#![allow(dead_code, reason = "each test program uses a part")]
 
 use std::fs;
 use std::future::Future;

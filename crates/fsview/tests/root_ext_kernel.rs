@@ -1,6 +1,9 @@
 //! The machine's kernel is the oracle: it writes a tree on a loop mount, and the view of the image afterwards
 //! equals its next mount of the same image, in content and metadata.
 
+#[path = "fsview/ext_images/mod.rs"]
+mod ext_images;
+
 use std::path::Path;
 
 use crate::ext_images::recovered::line;

@@ -6,6 +6,10 @@
 //! works, `EXT_VARIANT` chooses a case. Images that differ are kept in the folder `NEARSIDE_KEEP`. With
 //! `NEARSIDE_RECORD` the run is recorded (`conformance::record`).
 
+#[path = "fsview/ext_images/mod.rs"]
+mod ext_images;
+mod instants;
+
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;

@@ -4,6 +4,9 @@
 //! `NEARSIDE_COPIES` sets how many copies each variant gives, `NEARSIDE_SEED` where the workload begins;
 //! `EXT_VARIANT` chooses one of them. With `NEARSIDE_RECORD` the run is recorded (`conformance::record`).
 
+#[path = "fsview/ext_images/mod.rs"]
+mod ext_images;
+
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,9 @@
 //! Who may do what, by the kernel's answers for the same users on a loop mount of the same volume. Needs
 //! root.
 
+#[path = "fsr/common/mod.rs"]
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -297,7 +300,7 @@ fn kernel_answers(program: &Path, list: &Path, mount: &Path, (uid, gid, groups):
         groups => command
             .arg(format!("--groups={}", groups.iter().map(u32::to_string).collect::<Vec<_>>().join(","))),
     };
-    command.arg(program).args(["--exact", "root_permissions::probe", "--nocapture"]);
+    command.arg(program).args(["--exact", "probe", "--nocapture"]);
     command.env("NEARSIDE_PROBE", list).env("NEARSIDE_PROBE_ROOT", mount).current_dir("/");
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -2,6 +2,9 @@
 //! file, and each answer is that of one state of the volume. Needs root, for the states: the kernel makes
 //! them.
 
+#[path = "fsr/common/mod.rs"]
+mod common;
+
 use std::cell::Cell;
 use std::fs;
 use std::io::Write;
