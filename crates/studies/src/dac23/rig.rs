@@ -49,7 +49,7 @@ pub fn dataset(run: &Run<'_>, kind: Kind, chain: Chain) -> Result<Dataset, Failu
     dataset_with(run, kind, chain, &|_| Ok(()))
 }
 
-/// The same, with more files that `more` writes below the tree's root: no larger than four times the chain's.
+/// The same, with more files that `more` writes below the tree's root. The volume has 256 MiB for them.
 ///
 /// # Errors
 /// The file system's, or the tools'.
