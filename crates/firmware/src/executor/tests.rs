@@ -4,7 +4,7 @@ use nearside_clock::{SimClock, TscClock};
 use nearside_device::Namespace;
 use nearside_dma::Memory;
 use nearside_dma::cpu::thread_cpu_ns;
-use nearside_store::{Delay, Dram, Modelled, Parametric};
+use nearside_store::{Access as FileAccess, Delay, Dram, File, FileOptions, Modelled, Parametric};
 
 use super::*;
 use crate::meters::{Held, Slices};
@@ -324,5 +324,38 @@ fn whatever_goes_first_no_read_is_lost() {
         assert_eq!((executor.in_flight(), meters.held()), (0, Held::default()));
         assert_eq!((namespace.stripes_held(), namespace.orphans_in_flight()), (0, 0));
         assert!(lock(&executor.io).pool.len() >= 4, "buffers are used again");
+    }
+}
+
+/// Of a file that nobody writes a batch has the bytes where the page cache has them; a read by itself is
+/// copied all the same, and a namespace that hosts can write lends nothing.
+#[test]
+fn what_the_store_lends_is_not_read() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), vec![7; 64 << 10]).unwrap();
+    for read_only in [true, false] {
+        let access = if read_only { FileAccess::Read } else { FileAccess::Serve };
+        let options = FileOptions { access, lends: true, ..FileOptions::read() };
+        let store = File::open(file.path(), options).unwrap();
+        let namespace = Arc::new(Namespace::new(store, (), 512, [0; 16], true).unwrap());
+        let access = namespace.access(Arc::new(Memory::new())).unwrap();
+        let clock = SimClock::new();
+        let mut executor = Executor::new(access, Arc::new(clock.clone()), Arc::default());
+        let mut finished = Vec::new();
+        executor.spawn(1, |media| async move {
+            let mut batch = media.batch();
+            batch.start(4096, 8192, 5);
+            let (tag, bytes) = batch.next().await.unwrap();
+            let bytes = bytes.unwrap();
+            assert_eq!((tag, bytes.as_ref()), (5, &[7; 8192][..]));
+            let alone = media.read(4096, 8192).await.unwrap();
+            assert!(matches!(alone.held, Some(super::Held::Read(_))) && alone.as_ref() == bytes.as_ref());
+            matches!(bytes.held, Some(super::Held::Lent(_)))
+        });
+        while finished.is_empty() {
+            executor.step(clock.now(), &mut Turn::new(), &mut finished);
+            std::thread::yield_now();
+        }
+        assert_eq!(finished, [(1, read_only)]);
     }
 }
