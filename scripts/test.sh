@@ -32,14 +32,19 @@ until grep -q Running target/beside.txt || ! kill -0 "${lanes[0]}" 2>/dev/null; 
 lanes+=($!)
 set +m
 failed=0
-NEARSIDE_BESIDE="${beside[*]}" cargo test --workspace --locked --no-fail-fast || failed=1
+NEARSIDE_BESIDE="${beside[*]}" cargo test --workspace --locked --no-fail-fast 2>&1 | tee target/tests.txt || failed=1
 wait "${lanes[0]}" || failed=1
 step "tests that ran beside"; cat target/beside.txt
-wait "${lanes[1]}" || failed=1
+wait "${lanes[1]}" || { failed=1; echo "error: scripts/check.sh failed" >>target/looked.txt; }
 trap - EXIT
 step "what was looked at beside"; cat target/looked.txt
 step "the programs that took longest"; sort -rn "$NEARSIDE_TIMES" | head -20
-[ $failed = 0 ] || exit 1
+# Last, so that who sees only the end of a log sees them.
+[ $failed = 0 ] || {
+  step "what failed"
+  grep -hE '^test .* FAILED$|panicked at|^error|^    `-p ' target/tests.txt target/beside.txt target/looked.txt | tail -60
+  exit 1
+}
 
 if [ -s "$NEARSIDE_LEFT_OUT" ]; then
   step "left out on this machine"; sort -u "$NEARSIDE_LEFT_OUT"
