@@ -126,11 +126,14 @@ impl Load {
         Ok(done as f64 * 1e9 / now.since(begun) as f64)
     }
 
-    /// The median latency of one read after the other, in microseconds.
-    pub(crate) fn latency(&mut self, time: Duration) -> Result<f64, Failure> {
+    /// Runs it: what that came to, and the median latency of its commands, in microseconds.
+    pub(crate) fn timed<T>(
+        &mut self,
+        run: impl FnOnce(&mut Load) -> Result<T, Failure>,
+    ) -> Result<(T, f64), Failure> {
         self.latencies = Some(Vec::new());
-        self.reads(1, time)?;
-        Ok(median(self.latencies.take().unwrap_or_default()) / 1e3)
+        let ran = run(self)?;
+        Ok((ran, median(self.latencies.take().unwrap_or_default()) / 1e3))
     }
 
     /// Writes the whole drive once: memory that was never written is one page of zeros,
@@ -195,9 +198,7 @@ pub fn tcp(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
         let count = if fast { 5_000 } else { 30_000 };
         let ping = median(sockets::ping_pong(pair, count)?) / 1e3;
         let exchange = median(sockets::exchanges(pair, &source, count)?) / 1e3;
-        one.latencies = Some(Vec::new());
-        let single = Carried::of(&serving, &mut one, 1, time)?;
-        let read = median(one.latencies.take().unwrap_or_default()) / 1e3;
+        let (single, read) = one.timed(|one| Carried::of(&serving, one, 1, time))?;
         let bare = |window| sockets::messages(pair, &source, window, time).map(|rate| rate / 1e3);
         let (some, bare_some) = (Carried::of(&serving, &mut many, 32, time)?, bare(32)?);
         let (more, bare_more) = (Carried::of(&serving, &mut many, 128, time)?, bare(128)?);
