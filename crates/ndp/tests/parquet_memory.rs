@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use nearside_conformance::parquet::{How, Said, select};
 use nearside_ndp::select::Selection;
+use nearside_ndp::{SLICE, STEP as STEPS};
 use nearside_near_data::{RowFormat, SelectOptions};
 
 /// Pages and dictionaries have 128 MiB, a window of zstd 32, and a file stands in memory here.
@@ -83,13 +84,13 @@ fn page(kind: i64, encoding: i64, values: i64, stored: &[u8], size: i64) -> Vec<
     [header.end(), stored.to_vec()].concat()
 }
 
-/// A file with columns of texts that are never null, each of the same pages.
+/// A file with columns of texts that are never null, all of the same pages.
 fn file(columns: usize, codec: i64, rows: i64, pages: &[u8]) -> Vec<u8> {
     let mut bytes = b"PAR1".to_vec();
     let mut chunks = Vec::new();
+    let at = bytes.len() as i64;
+    bytes.extend_from_slice(pages);
     for _ in 0..columns {
-        let at = bytes.len() as i64;
-        bytes.extend_from_slice(pages);
         let of = Fields::default().int(1, 6).int(4, codec).int(5, rows).int(7, pages.len() as i64).int(9, at);
         chunks.push(Fields::default().int(2, at).within(3, of));
     }
@@ -146,11 +147,21 @@ fn deltas(count: u64, first: i64) -> Vec<u8> {
 }
 
 fn asked(file: &[u8], aggregates: &str, how: How) -> Said {
+    asked_where(file, aggregates, "", how)
+}
+
+fn asked_where(file: &[u8], aggregates: &str, condition: &str, how: How) -> Said {
+    let filter = Some(condition).filter(|condition| !condition.is_empty());
     let options = SelectOptions {
-        format: RowFormat::Parquet,
         aggregates: SelectOptions::aggregates(aggregates).unwrap(),
+        filter: filter.map(|condition| SelectOptions::condition(condition).unwrap()).unwrap_or_default(),
         ..SelectOptions::default()
     };
+    selected(options, file, how)
+}
+
+fn selected(options: SelectOptions, file: &[u8], how: How) -> Said {
+    let options = SelectOptions { format: RowFormat::Parquet, ..options };
     let said = select(&Arc::new(Selection::compile(options).unwrap()), file, how);
     assert!(said.longest < STEP, "a step of {:?}", said.longest);
     said
@@ -197,7 +208,7 @@ fn pages_that_grow() {
     let dictionary = page(2, 0, PAGE / 4, &zstd(PAGE as usize, 1 << 17), PAGE);
     let numbers = page(0, 8, 1, &zstd(1 << 17, 1 << 17), 1 << 17);
     let says = fault(&file(1, 6, 1, &[dictionary, numbers].concat()));
-    assert_eq!(says, "row group 1, column c0: values beyond its end");
+    assert_eq!(says, "row group 1, column c0: a run of no values");
 }
 
 fn texts_that_grow() {
@@ -290,6 +301,63 @@ fn counts_that_are_none() {
     }
 }
 
+/// Of at most so many bytes at once a slice is what its units say.
+const PIECES: usize = 16 << 10;
+
+fn texts_that_are_compared() {
+    let how = How { piece: PIECES, ..How::default() };
+    for last in ["é", "e"] {
+        // One that is valid, and one whose last character is cut.
+        let mut text = "é".repeat((16 << 20) - 8);
+        text.push_str(last);
+        let mut long = [&(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
+        if last == "e" {
+            *long.last_mut().unwrap() = 0xc3;
+        }
+        let plain = page(0, 0, 1, &long, long.len() as i64);
+        let numbers = [&[1][..], &run(1, &[0])].concat();
+        let numbers = page(0, 8, 1, &numbers, numbers.len() as i64);
+        let dictionary = [page(2, 0, 1, &long, long.len() as i64), numbers].concat();
+        let many = vec!["c0 = 'x'"; 200].join(" and ");
+        for pages in [&plain, &dictionary] {
+            for condition in ["c0 = 'x'", "c0 <> 'x'", &many] {
+                let said = asked_where(&file(1, 0, 1, pages), "count(*)", condition, how);
+                assert_eq!(said.fault.unwrap().to_string(), "row 1: longer than 128 KiB", "{condition}");
+                assert!(said.most <= SLICE + 2 * STEPS, "{} units in a slice", said.most);
+            }
+        }
+    }
+}
+
+/// Two numbers.
+fn two(first: i64, second: i64) -> Vec<u8> {
+    let mut out = Vec::new();
+    [128, 1, 2].into_iter().for_each(|value| varint(value, &mut out));
+    [first, second - first].into_iter().for_each(|n| varint((n << 1 ^ n >> 63) as u64, &mut out));
+    out.push(0);
+    out
+}
+
+fn texts_of_many_columns() {
+    let text = "x".repeat(128 << 10);
+    let len = text.len() as i64;
+    let values = [&two(0, len - 1)[..], &two(len - 1, 1), text.as_bytes()].concat();
+    let pages = page(0, 7, 2, &values, values.len() as i64);
+    let how = How { piece: PIECES, ..How::default() };
+    for (columns, what) in [
+        (400, "row 1: longer than 128 KiB"),
+        // Each takes as much as its page once more.
+        (600, "its pages and those of the other columns have more than 128 MiB together"),
+    ] {
+        let said = selected(SelectOptions::default(), &file(columns, 0, 2, &pages), how);
+        let says = said.fault.unwrap().to_string();
+        assert!(says.ends_with(what), "{says}");
+        assert!(said.most <= SLICE + 2 * STEPS, "{} units in a slice", said.most);
+    }
+    let said = asked(&file(1, 0, 2, &pages), "count(c0), max(c0)", how);
+    assert_eq!((said.rows[0].len(), said.fault), (2 + text.len(), None));
+}
+
 fn footers_that_grow() {
     let with = |footer: &[u8]| {
         let len = (footer.len() as u32).to_le_bytes();
@@ -337,6 +405,8 @@ fn memory_and_steps_are_bounded() {
         ("pages", pages_that_grow as fn()),
         ("texts", texts_that_grow),
         ("counts", counts_that_are_none),
+        ("compared", texts_that_are_compared),
+        ("columns", texts_of_many_columns),
         ("footers", footers_that_grow),
     ] {
         part();

@@ -120,6 +120,9 @@ def table(nth):
         kinds = [k if k not in ('date', 'timestamp') else 'utf8' for k in kinds]
     holes = [rng.choice([0, 0.1, 0.5]) for _ in names]
     count = rng.choice([1, 3, 60, 400, 3000])
+    if form == 'parquet' and rng.random() < 0.3:
+        # Pages and runs that are passed over in parts.
+        count = 12000
     rows = [[None if rng.random() < hole else value(kind) for kind, hole in zip(kinds, holes)] for _ in range(count)]
     # Each type is seen.
     rows[0] = [value(kind) for kind in kinds]

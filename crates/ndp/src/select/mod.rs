@@ -383,15 +383,18 @@ impl Selector {
             match self.row {
                 Row::None => {
                     let before = piece.len();
-                    let cut = self.rows.cut(piece, end).map_err(|fault| self.named(fault, None));
+                    let cut = self.rows.cut(piece, end, &mut self.fuel).map_err(|fault| match &self.rows {
+                        // It says where in the file that is.
+                        Rows::Parquet(_) => fault,
+                        _ => self.named(fault, None),
+                    });
                     let cut = cut.inspect_err(|_| self.failed = true)?;
                     let taken = before - piece.len();
                     self.next += taken as u64;
-                    let units = match &self.rows {
+                    let units = match &mut self.rows {
                         Rows::Parquet(file) if cut != Cut::End => {
-                            let passed = file.number().saturating_sub(self.here.row).min(parquet::NEAR);
                             self.here.row = file.number();
-                            20 + 8 * passed * file.needed().max(1) + bytes_of(taken)
+                            20 + bytes_of(taken)
                         }
                         _ => 20 + 4 * taken as u64,
                     };
@@ -419,8 +422,12 @@ impl Selector {
                 }
                 Row::Held => {
                     if let Rows::Parquet(file) = &mut self.rows {
-                        match file.others(piece) {
+                        let before = piece.len();
+                        let cut = file.others(piece, &mut self.fuel).inspect_err(|_| self.failed = true)?;
+                        self.fuel.spend(bytes_of(before - piece.len())).await;
+                        match cut {
                             Cut::Row => {}
+                            Cut::Going => continue,
                             Cut::Long => return Ok(Step::Long),
                             _ => return Ok(Step::More),
                         }

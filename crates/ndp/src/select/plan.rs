@@ -12,6 +12,7 @@ use super::json::{self, Members};
 use super::rows::{Cut, Rows};
 use super::value::Guess;
 use super::{Fault, Selection, arrow, parquet};
+use crate::fuel::Fuel;
 
 /// Bytes of a file's beginning from which its columns and their types are known.
 pub const SAMPLE: usize = 256 << 10;
@@ -110,7 +111,7 @@ impl Selection {
         let mut seen = 0;
         while seen < SAMPLE_ROWS {
             let end = whole && rest.is_empty();
-            match rows.cut(&mut rest, end) {
+            match rows.cut(&mut rest, end, &mut Fuel::default()) {
                 Ok(Cut::More) if !whole => break,
                 Err(fault) if header && names.is_none() => {
                     return Err(Fault::Table(format!("the row of names: {fault}")));

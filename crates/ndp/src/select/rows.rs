@@ -5,6 +5,7 @@ use nearside_near_data::{MAX_FIELDS, RowFormat};
 
 use super::parquet::File;
 use super::{Fault, MAX_ROW};
+use crate::fuel::Fuel;
 
 /// Most bytes that are looked at in one step.
 const STEP: usize = 2048;
@@ -90,12 +91,12 @@ impl Rows {
     }
 
     /// Takes bytes off the front of a piece, a few KiB at most, up to the end of a row. `end`: no piece
-    /// follows.
-    pub(super) fn cut(&mut self, piece: &mut &[u8], end: bool) -> Result<Cut, Fault> {
+    /// follows. Of Parquet, up to the end of the slice.
+    pub(super) fn cut(&mut self, piece: &mut &[u8], end: bool, fuel: &mut Fuel) -> Result<Cut, Fault> {
         match self {
             Rows::Csv(csv) => csv.cut(piece, end),
             Rows::Json(lines) => lines.cut(piece, end),
-            Rows::Parquet(file) => Ok(file.next(piece)),
+            Rows::Parquet(file) => file.next(piece, fuel),
         }
     }
 

@@ -1,11 +1,13 @@
-//! A column's chunk of a row group: its pages as they come, and the values of the rows at hand.
+//! A column's chunk of a row group: its pages as they come, and the value of the row at hand.
 
 use super::super::value::Cell;
 use super::decode::{Decoding, Dictionary};
 use super::footer::{Chunk, Codec};
 use super::kind::{Kind, Physical};
 use super::page::{Header, Page, Unpacking};
+use super::prune::Needed;
 use super::thrift::Wrong;
+use crate::fuel::Fuel;
 
 /// A column that is asked for.
 #[derive(Clone, Debug)]
@@ -14,13 +16,19 @@ pub(super) struct Asked {
     pub(super) kind: Kind,
     pub(super) physical: Physical,
     pub(super) optional: bool,
+    /// Comparisons of its values, without which no row is wanted, where rows are looked for by them.
+    pub(super) needed: Vec<Needed>,
 }
 
 /// What a column waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Now {
-    /// Nothing: a value is there.
+    /// Nothing: it is there.
     Ready,
+    /// Another slice.
+    Going,
+    /// A page, which [`advance`](Column::advance) makes.
+    Page,
     /// [Bytes](Column::wants) of the file.
     Bytes,
     /// Its turn, later.
@@ -34,18 +42,18 @@ pub(super) struct Turn {
     pub(super) left: usize,
     /// Bytes that this column may hold.
     pub(super) room: usize,
-    /// Rows that are decoded at once.
-    pub(super) rows: usize,
     /// Bytes that are read beyond what is known to be wanted.
     pub(super) ahead: u64,
-    /// Bytes of texts that are made at once.
-    pub(super) texts: usize,
 }
 
 /// Bytes of a header, as most are, and more.
 const HEADER: u64 = 1 << 10;
-/// Bytes that a row's value counts for.
-const CELL: usize = size_of::<Cell>();
+/// Bytes that are read ahead of the column that rows are looked for by.
+const LEAD: u64 = 256 << 10;
+/// Rows of a small page.
+const SMALL: u64 = 2_000;
+/// Bytes that a page counts for of which none are made.
+const PASSED: usize = 16;
 
 /// A chunk that is gone through.
 #[derive(Default)]
@@ -65,8 +73,10 @@ pub(super) struct Column {
     dictionary: Option<Dictionary>,
     unpacking: Option<Unpacking>,
     page: Option<Decoding>,
-    cells: Vec<Cell>,
-    next: usize,
+    /// It lacks the page of the row at hand.
+    pub(super) lacks: bool,
+    /// The value of the row at hand, once it is there: those of the rows behind it are next.
+    value: Option<Cell>,
 }
 
 const LIMIT: Wrong = "its pages and those of the other columns have more than 128 MiB together";
@@ -77,24 +87,18 @@ impl Column {
         Column { at, to, codec: Some(chunk.codec), base: at, left: rows, ..Column::default() }
     }
 
-    /// Passes over rows.
+    /// The row at hand is so many rows on.
     pub(super) fn pass(&mut self, rows: u64) {
-        let there = (self.cells.len() - self.next) as u64;
-        self.next += rows.min(there) as usize;
-        self.skip += rows.saturating_sub(there);
+        let seen = rows > 0 && self.value.take().is_some();
+        self.skip += rows - u64::from(seen);
     }
 
-    /// How many values are there.
-    pub(super) fn ready(&self) -> usize {
-        self.cells.len() - self.next
+    /// The value of the row at hand.
+    pub(super) fn value(&self) -> Cell {
+        self.value.unwrap_or_default()
     }
 
-    /// One of them.
-    pub(super) fn cell(&self, nth: usize) -> Cell {
-        self.cells.get(self.next.saturating_add(nth)).copied().unwrap_or_default()
-    }
-
-    /// What their texts lie in.
+    /// What its text lies in.
     pub(super) fn text(&self) -> &[u8] {
         self.page.as_ref().map(|page| page.text(self.dictionary.as_ref())).unwrap_or_default()
     }
@@ -123,13 +127,17 @@ impl Column {
             + self.unpacking.as_ref().map_or(0, |page| Unpacking::held(&page.header))
             + self.page.as_ref().map_or(0, Decoding::held)
             + self.dictionary.as_ref().map_or(0, Dictionary::held)
-            + self.cells.len() * CELL
     }
 
     /// Asks for the bytes up to there, and some more.
-    fn want(&mut self, to: u64, turn: &Turn) -> Result<Now, Wrong> {
-        // Of pages that are passed over the headers alone are looked at.
-        let ahead = if self.skip > 0 { turn.ahead.min(HEADER) } else { turn.ahead };
+    fn want(&mut self, to: u64, asked: &Asked, turn: &Turn) -> Result<Now, Wrong> {
+        // Of pages that are passed over the headers alone are looked at; few have fewer rows.
+        let ahead = match self.skip {
+            // Every value of it is looked at.
+            0 if !asked.needed.is_empty() => turn.ahead.max(LEAD),
+            0..=SMALL => turn.ahead,
+            _ => turn.ahead.min(HEADER),
+        };
         let to = to.saturating_add(ahead).min(self.to);
         self.wants = Some(to);
         if self.held() > turn.room {
@@ -147,27 +155,63 @@ impl Column {
         (self.at, self.base) = (at, at);
     }
 
-    /// Goes on until a value is there, or something is missing.
+    /// Goes on to the value of the row at hand.
+    pub(super) fn take(&mut self, fuel: &mut Fuel) -> Result<Now, Wrong> {
+        if self.value.is_none() {
+            match self.reach(fuel)? {
+                Now::Ready => {}
+                now => return Ok(now),
+            }
+            let Some(page) = &mut self.page else { return Ok(Now::Page) };
+            self.value = Some(page.take(self.dictionary.as_ref(), fuel)?);
+        }
+        Ok(Now::Ready)
+    }
+
+    /// Goes on to a row for whose value the comparisons are true, over so many rows at most: over how many it
+    /// went, and whether it is there, with its value.
+    pub(super) fn find(
+        &mut self,
+        rows: u64,
+        needed: &[Needed],
+        fuel: &mut Fuel,
+    ) -> Result<(u64, Now), Wrong> {
+        if self.value.is_some() {
+            return Ok((0, Now::Ready));
+        }
+        match self.reach(fuel)? {
+            Now::Ready => {}
+            now => return Ok((0, now)),
+        }
+        let Some(page) = &mut self.page else { return Ok((0, Now::Page)) };
+        let (passed, value) = page.pass_unwanted(rows, needed, self.dictionary.as_ref(), fuel)?;
+        self.value = value;
+        Ok((passed, if value.is_some() { Now::Ready } else { Now::Going }))
+    }
+
+    /// Goes on to the row at hand in its page, if that is there.
+    fn reach(&mut self, fuel: &mut Fuel) -> Result<Now, Wrong> {
+        self.lacks = !self.has_page();
+        let Some(page) = self.page.as_mut().filter(|_| !self.lacks) else { return Ok(Now::Page) };
+        if self.skip > 0 {
+            self.skip -= page.skip(self.skip, fuel)?;
+        }
+        Ok(if self.skip > 0 || fuel.is_spent() { Now::Going } else { Now::Ready })
+    }
+
+    /// Whether the page is there that has the row at hand.
+    fn has_page(&self) -> bool {
+        self.page.as_ref().is_some_and(|page| self.skip < page.left.into())
+    }
+
+    /// Goes on until the page of the row at hand is there, or something is missing.
     pub(super) fn advance(&mut self, asked: &Asked, turn: &mut Turn) -> Result<Now, Wrong> {
-        loop {
-            let passed = self.skip.min(self.ready() as u64);
-            self.next += passed as usize;
-            self.skip -= passed;
-            if self.ready() > 0 {
-                return Ok(Now::Ready);
+        while !self.has_page() {
+            if let Some(page) = self.page.take() {
+                self.skip -= u64::from(page.left);
             }
             if turn.left == 0 {
                 return Ok(Now::Later);
-            }
-            self.cells.clear();
-            self.next = 0;
-            if let Some(page) = self.page.as_mut().filter(|page| page.left > 0) {
-                let made = page.take(turn.rows, turn.texts, self.dictionary.as_ref(), &mut self.cells)?;
-                turn.left = turn.left.saturating_sub(self.cells.len() * CELL + made);
-                if self.held() > turn.room {
-                    return Err(LIMIT);
-                }
-                continue;
             }
             if let Some(unpacking) = &mut self.unpacking {
                 let (whole, made) = unpacking.step()?;
@@ -175,13 +219,12 @@ impl Column {
                 if whole {
                     self.open(asked)?;
                 }
-                continue;
-            }
-            self.page = None;
-            if self.next_page(asked, turn)? == Now::Bytes {
+            } else if self.next_page(asked, turn)? == Now::Bytes {
                 return Ok(Now::Bytes);
             }
         }
+        self.lacks = false;
+        Ok(Now::Ready)
     }
 
     /// Looks at the next page's header, and begins with the page.
@@ -191,9 +234,9 @@ impl Column {
             return Err("it ends before the rows of its row group");
         }
         let end = self.base + self.buffer.len() as u64;
-        turn.left = turn.left.saturating_sub(CELL);
+        turn.left = turn.left.saturating_sub(PASSED);
         let header = Header::read(&self.buffer, codec, end < self.to)?;
-        let Some(header) = header else { return self.want(end + 1, turn) };
+        let Some(header) = header else { return self.want(end + 1, asked, turn) };
         let body = self.at + header.len as u64;
         let to = body + header.stored as u64;
         if to > self.to {
@@ -218,18 +261,18 @@ impl Column {
             _ => {}
         }
         if end < to {
-            return self.want(to, turn);
+            return self.want(to, asked, turn);
         }
-        let mut held = self.held() + header.size;
-        if header.page == Page::Dictionary {
-            held += Dictionary::beside(asked.physical, header.values);
-        }
-        if held > turn.room {
+        let beside = match header.page {
+            Page::Dictionary => Dictionary::beside(asked.physical, header.values),
+            Page::First(encoding) | Page::Second { encoding, .. } => Decoding::beside(encoding, header.size),
+            Page::Other => 0,
+        };
+        if self.held() + header.size + beside > turn.room {
             return Err(LIMIT);
         }
         let rest = self.buffer.split_off((to - self.base) as usize);
-        let mut stored = std::mem::replace(&mut self.buffer, rest);
-        stored.drain(..header.len);
+        let stored = std::mem::replace(&mut self.buffer, rest);
         (self.at, self.base) = (to, to);
         self.unpacking = Some(Unpacking::new(header, codec, stored)?);
         Ok(Now::Later)
@@ -242,7 +285,8 @@ impl Column {
         let bytes = unpacking.into_bytes();
         let (levels, encoding) = match page {
             Page::Dictionary => {
-                self.dictionary = Some(Dictionary::new(bytes, values, asked.physical)?);
+                let of = (asked.kind, asked.physical);
+                self.dictionary = Some(Dictionary::new(bytes, values, of, &asked.needed)?);
                 return Ok(());
             }
             Page::First(encoding) => (None, encoding),

@@ -6,9 +6,12 @@ use super::super::MAX_ROW;
 use super::super::value::Cell;
 use super::kind::{Kind, Physical};
 use super::page::Encoding;
+use super::prune::{Needed, cost, hold};
 use super::thrift::{Thrift, Wrong};
+use crate::fuel::Fuel;
 
 const SHORT: Wrong = "values beyond its end";
+const NO_LEVEL: Wrong = "a level that is none";
 
 /// So many bits at a bit of the bytes, the lowest first; those beyond the end are none.
 fn bits(bytes: &[u8], at: usize, width: u32) -> u64 {
@@ -66,23 +69,72 @@ impl Runs {
             let taken = (self.left * u64::from(self.width)).div_ceil(8);
             self.at += taken.min(have / 8) as usize;
         }
-        // A run of none goes on to the next, of which each takes bytes.
-        if self.left == 0 && self.at >= self.end { Err(SHORT) } else { Ok(()) }
+        match self.left {
+            0 if self.at >= self.end => Err(SHORT),
+            0 => Err("a run of no values"),
+            _ => Ok(()),
+        }
     }
 
-    pub(super) fn next(&mut self, bytes: &[u8]) -> Result<u32, Wrong> {
-        while self.left == 0 {
+    /// How many values are left of the run at hand, and which they are, where they are all the same.
+    fn at_hand(&mut self, bytes: &[u8]) -> Result<(u64, Option<u32>), Wrong> {
+        if self.left == 0 {
             self.run(bytes)?;
         }
-        self.left -= 1;
-        Ok(match &mut self.bit {
-            None => self.value,
-            Some(bit) => {
-                let value = bits(bytes, *bit, self.width);
-                *bit += self.width as usize;
-                value as u32
+        Ok((self.left, self.bit.is_none().then_some(self.value)))
+    }
+
+    /// Passes over values of the run at hand, which has so many.
+    fn pass(&mut self, count: u64) {
+        self.left -= count;
+        if let Some(bit) = &mut self.bit {
+            *bit += count as usize * self.width as usize;
+        }
+    }
+
+    fn next(&mut self, bytes: &[u8]) -> Result<u32, Wrong> {
+        let same = self.at_hand(bytes)?.1;
+        let value = self.bit.map_or(0, |bit| bits(bytes, bit, self.width) as u32);
+        self.pass(1);
+        Ok(same.unwrap_or(value))
+    }
+
+    /// Passes over values, at most so many, up to one that is wanted or the end of the run at hand; over how
+    /// many.
+    fn pass_unwanted(
+        &mut self,
+        bytes: &[u8],
+        most: u64,
+        wanted: impl Fn(u32) -> bool,
+        fuel: &mut Fuel,
+    ) -> Result<u64, Wrong> {
+        let (left, same) = self.at_hand(bytes)?;
+        let most = most.min(left);
+        let passed = match (self.bit, same) {
+            (Some(first), None) => {
+                let most = most.min(fuel.left() / 2);
+                // As many at once as eight bytes have, from a bit of the first on.
+                let (at_once, mask) = (57 / self.width.max(1), (1u64 << self.width) - 1);
+                let (mut bit, mut passed) = (first, 0);
+                'packed: while passed < most {
+                    let mut word = bits(bytes, bit, 57);
+                    for _ in 0..u64::from(at_once).min(most - passed) {
+                        if wanted((word & mask) as u32) {
+                            break 'packed;
+                        }
+                        word >>= self.width;
+                        bit += self.width as usize;
+                        passed += 1;
+                    }
+                }
+                passed
             }
-        })
+            (_, same) if same.is_some_and(&wanted) => 0,
+            _ => most,
+        };
+        fuel.take(if same.is_some() { 8 } else { 8 + 2 * passed });
+        self.pass(passed);
+        Ok(passed)
     }
 }
 
@@ -176,6 +228,9 @@ impl Delta {
     }
 }
 
+/// Comparisons of a dictionary's values that are made before there are rows.
+const COMPARISONS: usize = 1 << 19;
+
 /// What a chunk's values are numbers of.
 #[derive(Debug)]
 pub(super) struct Dictionary {
@@ -183,20 +238,29 @@ pub(super) struct Dictionary {
     /// Of texts, where they begin and the last ends.
     starts: Vec<u32>,
     count: usize,
+    /// Of each, whether the comparisons of its column are true; of none where that is too much to look at.
+    wanted: Vec<bool>,
 }
 
 impl Dictionary {
     /// Bytes that one of so many values has beside its page's.
     pub(super) fn beside(physical: Physical, values: u32) -> usize {
-        if physical == Physical::Bytes { 4 * (values as usize + 1) } else { 0 }
+        let starts = if physical == Physical::Bytes { 4 * (values as usize + 1) } else { 0 };
+        starts + (values as usize).min(COMPARISONS)
     }
 
     /// What it holds.
     pub(super) fn held(&self) -> usize {
-        self.bytes.len() + 4 * self.starts.len()
+        self.bytes.len() + 4 * self.starts.len() + self.wanted.len()
     }
 
-    pub(super) fn new(bytes: Vec<u8>, values: u32, physical: Physical) -> Result<Dictionary, Wrong> {
+    /// Of a page of so many values, and of the comparisons without which no row is wanted.
+    pub(super) fn new(
+        bytes: Vec<u8>,
+        values: u32,
+        (kind, physical): (Kind, Physical),
+        needed: &[Needed],
+    ) -> Result<Dictionary, Wrong> {
         let count = values as usize;
         let mut starts = Vec::new();
         match physical.width() {
@@ -217,7 +281,15 @@ impl Dictionary {
                 starts.push(at as u32);
             }
         }
-        Ok(Dictionary { bytes, starts, count })
+        let mut new = Dictionary { bytes, starts, count, wanted: Vec::new() };
+        let dear = if kind.is_dear() { 16 } else { 1 };
+        if !needed.is_empty() && count.saturating_mul(needed.len()).saturating_mul(dear) <= COMPARISONS {
+            let wanted = |cell: Cell| hold(needed, cell, &new.bytes);
+            // What there is not is said where it is met.
+            new.wanted =
+                (0..count as u32).map(|nth| new.cell(nth, kind, physical).map_or(true, wanted)).collect();
+        }
+        Ok(new)
     }
 
     fn cell(&self, nth: u32, kind: Kind, physical: Physical) -> Result<Cell, Wrong> {
@@ -304,7 +376,9 @@ impl Values {
                 let kept = Delta::new(bytes, at, end)?;
                 let added = Delta::new(bytes, kept.ends(bytes)?, end)?;
                 let at = added.ends(bytes)?;
-                Values::DeltaText { kept, added, at, before: Vec::new() }
+                // A text has no byte that stands nowhere in the page.
+                let before = Vec::with_capacity(Decoding::beside(encoding, end));
+                Values::DeltaText { kept, added, at, before }
             }
             (Encoding::Split, physical) => match physical.width() {
                 Some(width @ 1..) if physical != Physical::Int96 => {
@@ -315,6 +389,92 @@ impl Values {
             _ => return Err("an encoding that is none of the column's type"),
         })
     }
+}
+
+/// Values that are passed over at once, where each is looked at.
+const AT_ONCE: u64 = 256;
+
+impl Values {
+    /// How many are passed over at once.
+    fn at_once(&self, physical: Physical) -> u64 {
+        match self {
+            Values::Plain(_) if physical.width().is_none() => AT_ONCE,
+            Values::Plain(_) | Values::Bits(_) | Values::Split { .. } => u64::MAX,
+            Values::Truths(_) | Values::Numbers(_) | Values::Delta(_) | Values::DeltaLength(..) => AT_ONCE,
+            // Each may have 128 KiB.
+            Values::DeltaText { .. } => 1,
+        }
+    }
+
+    /// Passes over so many; how many units that took.
+    fn skip(&mut self, count: u64, physical: Physical, bytes: &[u8]) -> Result<u64, Wrong> {
+        let on = |at: usize, by: u64, end: usize| {
+            let at = usize::try_from(by).ok().and_then(|by| at.checked_add(by));
+            at.filter(|at| *at <= end).ok_or(SHORT)
+        };
+        let mut units = 1;
+        match self {
+            Values::Plain(at) => match physical.width() {
+                Some(width) => *at = on(*at, count.saturating_mul(width as u64), bytes.len())?,
+                None => {
+                    for _ in 0..count {
+                        *at = plain_text(bytes, *at, bytes.len())?.1;
+                    }
+                    units += 10 * count;
+                }
+            },
+            Values::Bits(bit) => *bit = on(*bit, count, bytes.len() * 8)?,
+            Values::Truths(runs) | Values::Numbers(runs) => {
+                let mut left = count;
+                while left > 0 {
+                    let part = runs.at_hand(bytes)?.0.min(left);
+                    runs.pass(part);
+                    left -= part;
+                    units += 10;
+                }
+            }
+            Values::Delta(delta) => {
+                for _ in 0..count {
+                    delta.next(bytes)?;
+                }
+                units += 6 * count;
+            }
+            Values::DeltaLength(lengths, at) => {
+                for _ in 0..count {
+                    *at = on(*at, lengths.len(bytes)? as u64, bytes.len())?;
+                }
+                units += 8 * count;
+            }
+            Values::DeltaText { kept, added, at, before } => {
+                for _ in 0..count {
+                    units += 20 + next_text((kept, added), at, before, bytes)? as u64 / 20;
+                }
+            }
+            Values::Split { nth, count: all, .. } => *nth = on(*nth, count, *all)?,
+        }
+        Ok(units)
+    }
+}
+
+/// Makes a text of the one before it; how many bytes are new.
+fn next_text(
+    (kept, added): (&mut Delta, &mut Delta),
+    at: &mut usize,
+    before: &mut Vec<u8>,
+    bytes: &[u8],
+) -> Result<usize, Wrong> {
+    let (kept, added) = (kept.len(bytes)?, added.len(bytes)?);
+    if kept > before.len() {
+        return Err("a text that begins with more than the one before it has");
+    }
+    let new = bytes.get(*at..).and_then(|rest| rest.get(..added)).ok_or(SHORT)?;
+    if kept + added > MAX_ROW {
+        return Err("a value of more than 128 KiB");
+    }
+    *at += added;
+    before.truncate(kept);
+    before.extend_from_slice(new);
+    Ok(added)
 }
 
 /// A page of values, in the making.
@@ -328,11 +488,14 @@ pub(super) struct Decoding {
     pub(super) left: u32,
     kind: Kind,
     physical: Physical,
-    /// Texts that stand nowhere in the page.
-    made: Vec<u8>,
 }
 
 impl Decoding {
+    /// What it holds beside its page, of which there are so many bytes.
+    pub(super) fn beside(encoding: Encoding, page: usize) -> usize {
+        if encoding == Encoding::DeltaText { page.min(MAX_ROW) } else { 0 }
+    }
+
     /// Begins with a page. `levels`: their bytes, where a column may have nulls; of the first version of
     /// pages they lie behind their length.
     pub(super) fn new(
@@ -351,7 +514,7 @@ impl Decoding {
         // Of nulls alone there is nothing, whatever the encoding.
         let encoding = if empty { Encoding::Plain } else { encoding };
         let values = Values::new(encoding, physical, &bytes, at)?;
-        Ok(Decoding { bytes, levels: runs, values, left: rows, kind, physical, made: Vec::new() })
+        Ok(Decoding { bytes, levels: runs, values, left: rows, kind, physical })
     }
 
     /// Whether its values are numbers of a dictionary's.
@@ -362,49 +525,124 @@ impl Decoding {
     /// What it holds.
     pub(super) fn held(&self) -> usize {
         let before = if let Values::DeltaText { before, .. } = &self.values { before.capacity() } else { 0 };
-        self.bytes.len() + self.made.capacity() + before
+        self.bytes.len() + before
     }
 
-    /// What texts of its cells lie in.
+    /// What the text of the value that was taken last lies in.
     pub(super) fn text<'t>(&'t self, dictionary: Option<&'t Dictionary>) -> &'t [u8] {
         match (&self.values, dictionary) {
             (Values::Numbers(_), Some(dictionary)) => &dictionary.bytes,
-            (Values::DeltaText { .. }, _) => &self.made,
+            (Values::DeltaText { before, .. }, _) => before,
             _ => &self.bytes,
         }
     }
 
-    /// Takes values of so many rows, or of fewer, of which `texts` bytes are made, about; how many were. What
-    /// texts were made before is gone.
-    pub(super) fn take(
-        &mut self,
-        rows: usize,
-        texts: usize,
-        dictionary: Option<&Dictionary>,
-        cells: &mut Vec<Cell>,
-    ) -> Result<usize, Wrong> {
-        self.made.clear();
-        for _ in 0..rows.min(self.left as usize) {
-            if self.made.len() > texts {
-                break;
-            }
-            let there = match &mut self.levels {
-                Some(levels) => match levels.next(&self.bytes)? {
-                    0 => false,
-                    1 => true,
-                    _ => return Err("a level that is none"),
-                },
-                None => true,
-            };
-            let cell = if there { self.value(dictionary)? } else { Cell::Null };
-            cells.push(cell);
-            self.left -= 1;
+    /// Takes the value of a row, of which one is left.
+    pub(super) fn take(&mut self, dictionary: Option<&Dictionary>, fuel: &mut Fuel) -> Result<Cell, Wrong> {
+        self.left = self.left.checked_sub(1).ok_or(SHORT)?;
+        fuel.take(if self.kind.is_dear() { 500 } else { 12 });
+        match self.levels.as_mut().map(|levels| levels.next(&self.bytes)).transpose()? {
+            None | Some(1) => self.value(dictionary, fuel),
+            Some(0) => Ok(Cell::Null),
+            Some(_) => Err(NO_LEVEL),
         }
-        Ok(self.made.len())
+    }
+
+    /// Passes over rows, at most so many, until the slice is spent; over how many.
+    pub(super) fn skip(&mut self, rows: u64, fuel: &mut Fuel) -> Result<u64, Wrong> {
+        let most = rows.min(self.left.into());
+        let mut passed = 0;
+        while passed < most && !fuel.is_spent() {
+            let (rows, values) = self.skip_levels((most - passed).min(self.values.at_once(self.physical)))?;
+            let spent = self.values.skip(values, self.physical, &self.bytes)?;
+            fuel.take(5 + spent);
+            self.left -= rows as u32;
+            passed += rows;
+        }
+        Ok(passed)
+    }
+
+    /// Passes over the levels of rows, at most so many: of how many, and of how many that have a value.
+    fn skip_levels(&mut self, most: u64) -> Result<(u64, u64), Wrong> {
+        let Some(levels) = &mut self.levels else { return Ok((most, most)) };
+        let (left, same) = levels.at_hand(&self.bytes)?;
+        let mut rows = most.min(left);
+        let values = match same {
+            Some(0) => 0,
+            Some(1) => rows,
+            Some(_) => return Err(NO_LEVEL),
+            None => {
+                rows = rows.min(64);
+                let ones = levels.bit.map_or(0, |bit| bits(&self.bytes, bit, rows as u32).count_ones());
+                ones.into()
+            }
+        };
+        levels.pass(rows);
+        Ok((rows, values))
+    }
+
+    /// Passes over rows for whose values the comparisons are not all true, at most so many, until the slice is
+    /// spent: over how many, and the value of the row behind them, if it is wanted.
+    pub(super) fn pass_unwanted(
+        &mut self,
+        rows: u64,
+        needed: &[Needed],
+        dictionary: Option<&Dictionary>,
+        fuel: &mut Fuel,
+    ) -> Result<(u64, Option<Cell>), Wrong> {
+        let most = rows.min(self.left.into());
+        let mut passed = 0;
+        while passed < most && !fuel.is_spent() {
+            let at_once = self.pass_at_once(most - passed, dictionary, fuel)?;
+            passed += at_once;
+            if at_once > 0 {
+                continue;
+            }
+            let cell = self.take(dictionary, fuel)?;
+            fuel.take(cost(needed, cell));
+            if hold(needed, cell, self.text(dictionary)) {
+                return Ok((passed, Some(cell)));
+            }
+            passed += 1;
+        }
+        Ok((passed, None))
+    }
+
+    /// The same without a look at values: nulls, of which no comparison is true, and numbers of a dictionary
+    /// that has been compared; 0: the next row is looked at.
+    fn pass_at_once(
+        &mut self,
+        most: u64,
+        dictionary: Option<&Dictionary>,
+        fuel: &mut Fuel,
+    ) -> Result<u64, Wrong> {
+        let (there, null) = match &mut self.levels {
+            None => (most, false),
+            Some(levels) => match levels.at_hand(&self.bytes)? {
+                (left, Some(level @ 0..=1)) => (left.min(most), level == 0),
+                _ => return Ok(0),
+            },
+        };
+        let passed = match (&mut self.values, dictionary) {
+            _ if null => {
+                fuel.take(8);
+                there
+            }
+            (Values::Numbers(numbers), Some(dictionary)) if !dictionary.wanted.is_empty() => {
+                let wanted = |nth: u32| dictionary.wanted.get(nth as usize).copied().unwrap_or(true);
+                numbers.pass_unwanted(&self.bytes, there, wanted, fuel)?
+            }
+            _ => 0,
+        };
+        if let Some(levels) = &mut self.levels {
+            levels.pass(passed);
+        }
+        self.left -= passed as u32;
+        Ok(passed)
     }
 
     #[inline]
-    fn value(&mut self, dictionary: Option<&Dictionary>) -> Result<Cell, Wrong> {
+    fn value(&mut self, dictionary: Option<&Dictionary>, fuel: &mut Fuel) -> Result<Cell, Wrong> {
         let (kind, physical, bytes) = (self.kind, self.physical, &self.bytes[..]);
         Ok(match &mut self.values {
             Values::Plain(at) => match physical.width() {
@@ -442,24 +680,11 @@ impl Decoding {
                 text(kind, physical, bytes, from, to)
             }
             Values::DeltaText { kept, added, at, before } => {
-                let (kept, added) = (kept.len(bytes)?, added.len(bytes)?);
-                if kept > before.len() {
-                    return Err("a text that begins with more than the one before it has");
-                }
-                let new = bytes.get(*at..).and_then(|rest| rest.get(..added)).ok_or(SHORT)?;
-                if kept + added > MAX_ROW {
-                    return Err("a value of more than 128 KiB");
-                }
-                *at += added;
-                before.truncate(kept);
-                before.extend_from_slice(new);
-                let from = self.made.len();
-                self.made.extend_from_slice(before);
-                let is_fixed = physical.width().is_some_and(|width| width != before.len());
-                if is_fixed {
+                fuel.take(next_text((kept, added), at, before, bytes)? as u64 / 20);
+                if physical.width().is_some_and(|width| width != before.len()) {
                     return Err("a value of another width than its type's");
                 }
-                text(kind, physical, &self.made, from, self.made.len())
+                text(kind, physical, before, 0, before.len())
             }
             Values::Split { from, nth, count } => {
                 let width = physical.width().unwrap_or_default().min(16);

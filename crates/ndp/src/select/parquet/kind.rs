@@ -155,6 +155,11 @@ impl Kind {
         }
     }
 
+    /// Whether making a value may take some hundred nanoseconds.
+    pub(super) fn is_dear(self) -> bool {
+        matches!(self, Kind::Decimal(_))
+    }
+
     /// A value from its bytes as they are stored; of texts, nothing.
     pub(super) fn cell(self, physical: Physical, bytes: &[u8]) -> Cell {
         let short = || bytes.try_into().map_or(0, i32::from_le_bytes);

@@ -3,9 +3,10 @@
 //!
 //! How a file passes: its end says where the footer lies ([`begins`]), the footer what columns there are and
 //! where (`footer`), and statistics which row groups cannot matter (`prune`). Then there are rows, in order:
-//! the columns of the condition are decoded some thousand rows at a time (`column`, `page`, `decode`), the
-//! others where it holds. A `File` is handed bytes that it wants (`wants`), and works (`work`)
-//! in steps, where nobody waits.
+//! those that the first column which the condition compares with values excludes are passed over where they lie
+//! in their page (`column`, `decode`), by the numbers of a dictionary where that has been compared; values are
+//! made of the others. A `File` is handed bytes that it wants (`wants`), and makes its pages of them (`work`, `page`) in
+//! steps, where nobody waits.
 //!
 //! # What it holds
 //! Of a footer (`footer::MAX_FOOTER`) what is asked for (`footer::MAX_CHUNKS`); of each column that is
@@ -28,6 +29,7 @@ use super::Fault;
 use super::filter::Filter;
 use super::rows::Cut;
 use super::value::Cell;
+use crate::fuel::Fuel;
 use column::{Asked, Column, Now, Turn};
 use footer::{Group, Wanted};
 use kind::{Kind, Meaning};
@@ -36,18 +38,8 @@ use kind::{Kind, Meaning};
 const BUDGET: usize = 128 << 20;
 /// Bytes that are made in a step of work, about.
 const WORK: usize = 1 << 20;
-/// Rows that are decoded at once.
-const ROWS: usize = 4096;
-/// Values that are, of all columns.
-const VALUES: usize = 1 << 16;
-/// Bytes of texts that are made at once, about: of a column, and of all.
-const TEXT: usize = 1 << 20;
-const TEXTS: usize = 32 << 20;
 /// Bytes that are read of a column beyond those that are known to be wanted.
 const AHEAD: u64 = 64 << 10;
-
-/// Rows that are passed over at once.
-pub(super) const NEAR: u64 = 64;
 
 /// Where the footer begins of a file that ends so.
 ///
@@ -94,6 +86,9 @@ impl Columns {
         (filter, asked): (&Filter, usize),
     ) -> Result<Layout, Fault> {
         let (mut columns, mut wanted) = (Vec::new(), Vec::new());
+        let needed = prune::needed(filter);
+        let lead = needed.first().map(|needed| needed.slot);
+        let (own, others): (Vec<_>, Vec<_>) = needed.into_iter().partition(|one| lead == Some(one.slot));
         for (nth, (place, kind)) in slots.iter().enumerate() {
             let leaf = self.schema.columns.get(*place);
             let Some((leaf, place)) = leaf.and_then(|leaf| leaf.place.map(|place| (leaf, place))) else {
@@ -101,13 +96,14 @@ impl Columns {
             };
             let kind = Kind::of(leaf.physical, leaf.meaning, Some(*kind)).map_err(Fault::Table)?;
             let (name, physical, optional) = (leaf.name.clone(), leaf.physical, leaf.optional);
-            columns.push(Asked { name, kind, physical, optional });
+            let needed = if lead == Some(nth) { own.clone() } else { Vec::new() };
+            columns.push(Asked { name, kind, physical, optional, needed });
             wanted.push(Wanted { place, name: &leaf.name, statistics: nth < asked });
         }
         let mut groups = footer::groups(footer, self.schema.leaves, &wanted, end)?;
         let all = groups.len();
         groups.retain(|group| may_hold(filter, group, columns.get(..asked)));
-        Ok(Layout { columns, asked, groups, all, needed: prune::needed(filter) })
+        Ok(Layout { columns, asked, groups, all, lead, others })
     }
 }
 
@@ -130,7 +126,9 @@ pub(super) struct Layout {
     groups: Vec<Group>,
     /// Row groups of the file.
     all: usize,
-    needed: Vec<prune::Needed>,
+    /// The column that rows are looked for by, and comparisons of other columns without which none is wanted.
+    lead: Option<usize>,
+    others: Vec<prune::Needed>,
 }
 
 impl Layout {
@@ -140,7 +138,7 @@ impl Layout {
     }
 }
 
-/// What columns that are decoded together wait for.
+/// What columns that go on together wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Doing {
     #[default]
@@ -149,14 +147,28 @@ enum Doing {
     Bytes,
 }
 
-/// Columns that are decoded together: those of the condition, or the others.
+/// Columns that go on together: those of the condition, or the others.
 #[derive(Default)]
 struct Side {
     columns: Vec<Column>,
-    /// Rows of the group whose values are there.
-    from: u64,
-    to: u64,
+    /// The row at hand of the group.
+    at: u64,
     doing: Doing,
+}
+
+/// Whose columns they are: what is asked for, and the number of their row group.
+#[derive(Clone, Copy)]
+struct Whose<'l> {
+    asked: &'l [Asked],
+    group: usize,
+}
+
+impl Whose<'_> {
+    /// Names a column of theirs in what is wrong with it.
+    fn named(self, nth: usize, what: thrift::Wrong) -> Fault {
+        let name = self.asked.get(nth).map_or("", |asked| &asked.name);
+        Fault::Row(format!("row group {}, column {name}: {what}", self.group))
+    }
 }
 
 /// A file's rows.
@@ -187,63 +199,80 @@ impl File {
         first + self.row
     }
 
-    /// Begins with the group.
+    /// Begins with the group, and with the columns whose values are wanted first.
     fn open(&mut self) {
         let Some(group) = self.layout.groups.get(self.group) else { return };
-        let of = |chunks: &[footer::Chunk]| Side {
-            columns: chunks.iter().map(|chunk| Column::new(chunk, group.rows)).collect(),
-            // Without a column all rows are there.
-            to: if chunks.is_empty() { group.rows } else { 0 },
-            ..Side::default()
+        let of = |chunks: &[footer::Chunk]| {
+            let mut columns: Vec<_> = chunks.iter().map(|chunk| Column::new(chunk, group.rows)).collect();
+            columns.iter_mut().for_each(|column| column.pass(self.row));
+            Side { columns, at: self.row, doing: Doing::Nothing }
         };
         let (condition, others) = group.chunks.split_at(self.layout.asked.min(group.chunks.len()));
         self.sides = [of(condition), of(others)];
+        if let Some(side) = self.sides.iter_mut().find(|side| !side.columns.is_empty()) {
+            let first = |nth: usize| self.layout.lead.is_none_or(|lead| lead == nth);
+            side.columns.iter_mut().enumerate().for_each(|(nth, column)| column.lacks = first(nth));
+            side.doing = Doing::Work;
+        }
         self.opened = true;
     }
 
-    /// The next row, with the values of the condition's columns. Takes wanted bytes off the front of a piece.
-    pub(super) fn next(&mut self, piece: &mut &[u8]) -> Cut {
+    /// The next row for which the condition may hold, with the values of its columns. Takes wanted bytes off the
+    /// front of a piece.
+    pub(super) fn next(&mut self, piece: &mut &[u8], fuel: &mut Fuel) -> Result<Cut, Fault> {
         if std::mem::take(&mut self.done) {
             self.row += 1;
         }
-        if self.opened && self.layout.groups.get(self.group).is_some_and(|group| self.row >= group.rows) {
+        let rows = self.layout.groups.get(self.group).map_or(0, |group| group.rows);
+        if self.opened && self.row >= rows {
             (self.group, self.row, self.opened) = (self.group + 1, 0, false);
         }
         if !self.opened {
             // What the last one had is given back then, too.
-            return if self.group < self.layout.groups.len() { Cut::Long } else { Cut::End };
+            return Ok(if self.group < self.layout.groups.len() { Cut::Long } else { Cut::End });
         }
-        let mut cut = self.sides[0].seek(self.row, piece);
-        if cut == Cut::Row && !self.layout.needed.is_empty() {
-            cut = self.pass_over();
-        }
-        self.done = cut == Cut::Row;
+        let cut = self.next_wanted(rows, piece, fuel);
+        self.done = cut == Ok(Cut::Row);
         cut
     }
 
-    /// Goes on to a row that the comparisons hold for which the condition needs, if that is near.
-    fn pass_over(&mut self) -> Cut {
-        // As many comparisons as of one with so many rows.
-        let near = (NEAR / self.layout.needed.len() as u64).max(1);
-        let most = self.sides[0].to.min(self.row.saturating_add(near));
-        while self.row < most {
-            let holds = |needed: &prune::Needed| needed.holds(self.value(needed.slot).0);
-            if self.layout.needed.iter().all(holds) {
-                return Cut::Row;
+    /// Goes on to a row of the group for which the comparisons hold without which the condition does not.
+    fn next_wanted(&mut self, rows: u64, piece: &mut &[u8], fuel: &mut Fuel) -> Result<Cut, Fault> {
+        let group = self.group_number();
+        let File { layout, sides: [condition, _], row, .. } = self;
+        let whose = Whose { asked: &layout.columns, group };
+        if let Some(lead) = layout.lead {
+            let (passed, cut) = condition.find(*row, (lead, rows), piece, fuel, whose)?;
+            *row += passed;
+            if cut != Cut::Row {
+                return Ok(cut);
             }
-            self.row += 1;
         }
-        Cut::Going
+        let cut = condition.seek(*row, piece, fuel, whose)?;
+        if cut == Cut::Row {
+            for needed in &layout.others {
+                let Some(column) = condition.columns.get(needed.slot) else { continue };
+                let needed = std::slice::from_ref(needed);
+                fuel.take(prune::cost(needed, column.value()));
+                if !prune::hold(needed, column.value(), column.text()) {
+                    *row += 1;
+                    return Ok(Cut::Going);
+                }
+            }
+        }
+        Ok(cut)
     }
 
-    /// Comparisons that each row that is passed over takes.
-    pub(super) fn needed(&self) -> u64 {
-        self.layout.needed.len() as u64
+    /// The number that the group has in the file.
+    fn group_number(&self) -> usize {
+        self.layout.groups.get(self.group).map_or(0, |group| group.number)
     }
 
     /// The values of the other columns of the row at hand.
-    pub(super) fn others(&mut self, piece: &mut &[u8]) -> Cut {
-        self.sides[1].seek(self.row, piece)
+    pub(super) fn others(&mut self, piece: &mut &[u8], fuel: &mut Fuel) -> Result<Cut, Fault> {
+        let group = self.group_number();
+        let asked = self.layout.columns.get(self.sides[0].columns.len()..).unwrap_or_default();
+        self.sides[1].seek(self.row, piece, fuel, Whose { asked, group })
     }
 
     /// Which bytes of the file it waits for, from where to where, in the order in which it takes them.
@@ -259,11 +288,7 @@ impl File {
             None => (condition, slot),
             Some(nth) => (others, nth),
         };
-        let row = self.row.checked_sub(side.from).and_then(|row| usize::try_from(row).ok());
-        match side.columns.get(nth).zip(row) {
-            Some((column, row)) => (column.cell(row), column.text()),
-            None => (Cell::Null, &[]),
-        }
+        side.columns.get(nth).map_or((Cell::Null, &[]), |column| (column.value(), column.text()))
     }
 
     /// A number that is none of its column's type, as text.
@@ -271,29 +296,22 @@ impl File {
         self.layout.columns.get(slot).map(|column| column.kind.described(low, high)).unwrap_or_default()
     }
 
-    /// A step of what is to be done: milliseconds, or some tens of them for a page that is decompressed at
-    /// once.
+    /// A step of what is to be done: milliseconds, or some tens of them for a page that is decompressed or a
+    /// dictionary that is compared at once.
     pub(super) fn work(&mut self) -> Result<(), Fault> {
         if !self.opened {
             self.open();
-            return Ok(());
         }
         let held = self.sides.iter().flat_map(|side| &side.columns).map(Column::held).sum();
-        let columns = self.layout.columns.len().max(1);
-        let File { layout, sides, group, .. } = self;
-        let number = layout.groups.get(*group).map_or(0, |group| group.number);
-        let [condition, others] = sides;
-        let (asked, rest) = layout.columns.split_at(layout.asked.min(columns).min(layout.columns.len()));
-        let mut turn = Turn {
-            left: WORK,
-            room: 0,
-            rows: (VALUES / columns).clamp(64, ROWS),
-            ahead: (16 * AHEAD / columns as u64).clamp(4 << 10, AHEAD),
-            texts: (TEXTS / columns).min(TEXT),
-        };
-        for (side, asked) in [(condition, asked), (others, rest)] {
+        let group = self.group_number();
+        let File { layout, sides, .. } = self;
+        let columns = layout.columns.len().max(1);
+        let (asked, rest) = layout.columns.split_at(layout.asked.min(layout.columns.len()));
+        let ahead = (16 * AHEAD / columns as u64).clamp(4 << 10, AHEAD);
+        let mut turn = Turn { left: WORK, room: 0, ahead };
+        for (side, asked) in sides.iter_mut().zip([asked, rest]) {
             if side.doing == Doing::Work {
-                side.work(asked, held, &mut turn, number)?;
+                side.work(held, &mut turn, Whose { asked, group })?;
             }
         }
         Ok(())
@@ -301,38 +319,101 @@ impl File {
 }
 
 impl Side {
-    /// Whether the values of a row are there, which is no row before the one asked for last.
-    fn seek(&mut self, row: u64, piece: &mut &[u8]) -> Cut {
-        if row < self.to {
-            return Cut::Row;
+    /// The row at hand is that, which is none before it.
+    fn go_to(&mut self, row: u64, fuel: &mut Fuel) {
+        let passed = row.saturating_sub(self.at);
+        if passed == 0 {
+            return;
         }
+        // Each is touched once more, to take a value.
+        fuel.take(4 * self.columns.len() as u64);
+        self.columns.iter_mut().for_each(|column| column.pass(passed));
+        self.at += passed;
+    }
+
+    /// What it waits for, which may be in the piece.
+    fn waits(&mut self, piece: &mut &[u8]) -> Option<Cut> {
         match self.doing {
-            Doing::Nothing => {
-                let passed = row - self.from;
-                self.columns.iter_mut().for_each(|column| column.pass(passed));
-                (self.from, self.to, self.doing) = (row, row, Doing::Work);
-            }
-            Doing::Work => {}
+            Doing::Nothing => None,
+            Doing::Work => Some(Cut::Long),
             Doing::Bytes => {
                 self.columns.iter_mut().for_each(|column| column.give(piece));
                 if self.columns.iter().any(|column| column.wants().is_some()) {
-                    return Cut::More;
+                    return Some(Cut::More);
                 }
                 self.doing = Doing::Work;
+                Some(Cut::Long)
             }
         }
-        Cut::Long
     }
 
-    fn work(&mut self, asked: &[Asked], held: usize, turn: &mut Turn, group: usize) -> Result<(), Fault> {
+    /// Goes on to a row of the group, which has so many, that a column's comparisons hold for: over how many it
+    /// went, and whether that row is there.
+    fn find(
+        &mut self,
+        row: u64,
+        (lead, rows): (usize, u64),
+        piece: &mut &[u8],
+        fuel: &mut Fuel,
+        whose: Whose<'_>,
+    ) -> Result<(u64, Cut), Fault> {
+        self.go_to(row, fuel);
+        if let Some(cut) = self.waits(piece) {
+            return Ok((0, cut));
+        }
+        let needed = whose.asked.get(lead).map(|asked| &asked.needed[..]).unwrap_or_default();
+        let Some(column) = self.columns.get_mut(lead) else { return Ok((0, Cut::Row)) };
+        let found = column.find(rows.saturating_sub(row), needed, fuel);
+        let (passed, now) = found.map_err(|what| whose.named(lead, what))?;
+        fuel.take(self.columns.len() as u64);
+        for (nth, column) in self.columns.iter_mut().enumerate() {
+            column.pass(if nth == lead { 0 } else { passed });
+        }
+        self.at += passed;
+        Ok((passed, self.comes_to(now)))
+    }
+
+    /// The values of a row, which is none before the one at hand.
+    fn seek(&mut self, row: u64, piece: &mut &[u8], fuel: &mut Fuel, whose: Whose<'_>) -> Result<Cut, Fault> {
+        self.go_to(row, fuel);
+        if let Some(cut) = self.waits(piece) {
+            return Ok(cut);
+        }
+        let mut all = Cut::Row;
+        for nth in 0..self.columns.len() {
+            let Some(column) = self.columns.get_mut(nth) else { continue };
+            let now = column.take(fuel).map_err(|what| whose.named(nth, what))?;
+            match self.comes_to(now) {
+                Cut::Row => {}
+                Cut::Going if all == Cut::Long => {}
+                cut => all = cut,
+            }
+        }
+        Ok(all)
+    }
+
+    /// What a column's state comes to.
+    fn comes_to(&mut self, now: Now) -> Cut {
+        match now {
+            Now::Ready => Cut::Row,
+            Now::Going => Cut::Going,
+            // What it has, and lacks, is looked at there.
+            Now::Page | Now::Bytes | Now::Later => {
+                self.doing = Doing::Work;
+                Cut::Long
+            }
+        }
+    }
+
+    /// A step of the pages that its columns lack.
+    fn work(&mut self, held: usize, turn: &mut Turn, whose: Whose<'_>) -> Result<(), Fault> {
         let mut held = held;
         let (mut bytes, mut later) = (false, false);
-        for (column, asked) in self.columns.iter_mut().zip(asked) {
+        let columns = self.columns.iter_mut().zip(whose.asked).enumerate();
+        for (nth, (column, asked)) in columns.filter(|(_, (column, _))| column.lacks) {
             let own = column.held();
             turn.room = (BUDGET + own).saturating_sub(held);
-            let now = column
-                .advance(asked, turn)
-                .map_err(|what| Fault::Row(format!("row group {group}, column {}: {what}", asked.name)))?;
+            let now = column.advance(asked, turn).map_err(|what| whose.named(nth, what))?;
             held = (held + column.held()).saturating_sub(own);
             bytes |= now == Now::Bytes;
             later |= now == Now::Later;
@@ -340,11 +421,7 @@ impl Side {
         self.doing = match (bytes, later) {
             (true, _) => Doing::Bytes,
             (false, true) => Doing::Work,
-            (false, false) => {
-                let ready = self.columns.iter().map(Column::ready).min().unwrap_or(0);
-                self.to = self.from + ready as u64;
-                Doing::Nothing
-            }
+            (false, false) => Doing::Nothing,
         };
         Ok(())
     }

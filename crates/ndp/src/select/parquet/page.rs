@@ -183,6 +183,8 @@ impl Header {
 pub(super) struct Unpacking {
     pub(super) header: Header,
     stored: Vec<u8>,
+    /// Where what is compressed begins.
+    from: usize,
     /// Bytes of it that are not compressed.
     plain: usize,
     bytes: Vec<u8>,
@@ -201,9 +203,11 @@ enum By {
 type Bytes = std::io::Cursor<Vec<u8>>;
 
 impl Unpacking {
-    /// Begins with a page's bytes as they are stored.
+    /// Begins with a page's bytes as they are stored, behind its header.
     pub(super) fn new(header: Header, codec: Codec, mut stored: Vec<u8>) -> Result<Unpacking, Wrong> {
-        if header.crc.is_some_and(|crc| crc32fast::hash(&stored) != crc) {
+        let from = header.len.min(stored.len());
+        let body = stored.get(from..).unwrap_or_default();
+        if header.crc.is_some_and(|crc| crc32fast::hash(body) != crc) {
             return Err("its checksum is another");
         }
         let (plain, compressed) = match header.page {
@@ -211,32 +215,39 @@ impl Unpacking {
             _ => (0, true),
         };
         if codec == Codec::None || !compressed {
-            let nothing = Vec::new();
-            return Ok(Unpacking { header, stored: nothing, plain, bytes: stored, by: By::None });
+            stored.drain(..from);
+            return Ok(Unpacking { header, stored: Vec::new(), from: 0, plain, bytes: stored, by: By::None });
         }
+        let (levels, packed) = body.split_at(plain.min(body.len()));
         let mut bytes = Vec::with_capacity(header.size);
-        bytes.extend(stored.drain(..plain.min(stored.len())));
-        if stored.is_empty() && bytes.len() == header.size {
+        bytes.extend_from_slice(levels);
+        let from = stored.len().saturating_sub(packed.len());
+        if packed.is_empty() && bytes.len() == header.size {
             // Nothing but levels.
-            return Ok(Unpacking { header, stored, plain, bytes, by: By::None });
+            return Ok(Unpacking { header, stored, from, plain, bytes, by: By::None });
         }
+        let reader = |stored: Vec<u8>| {
+            let mut reader = Bytes::new(stored);
+            reader.set_position(u64::try_from(from).unwrap_or(u64::MAX));
+            reader
+        };
         let (by, stored) = match codec {
             Codec::None => (By::None, stored),
             Codec::Snappy => (By::Snappy, stored),
             Codec::Lz4 => (By::Lz4, stored),
             Codec::Gzip => {
-                let reader = MultiGzDecoder::new(Bytes::new(stored));
+                let reader = MultiGzDecoder::new(reader(stored));
                 (By::Gzip(Box::new(reader)), Vec::new())
             }
             Codec::Zstd => {
                 let mut decoder = FrameDecoder::new();
                 decoder.set_max_window_size(WINDOW);
-                let mut packed = Bytes::new(stored);
+                let mut packed = reader(stored);
                 begin(&mut decoder, &mut packed)?;
                 (By::Zstd(Box::new(decoder), packed), Vec::new())
             }
         };
-        Ok(Unpacking { header, stored, plain, bytes, by })
+        Ok(Unpacking { header, stored, from, plain, bytes, by })
     }
 
     /// What it holds beside its column.
@@ -255,22 +266,23 @@ impl Unpacking {
     fn go_on(&mut self) -> Result<bool, Wrong> {
         const CORRUPT: Wrong = "compressed data that are corrupt";
         let size = self.header.size;
+        let packed = self.stored.get(self.from..).unwrap_or_default();
         match &mut self.by {
             By::None => {}
             By::Snappy => {
                 let left = size.saturating_sub(self.plain);
-                if snap::raw::decompress_len(&self.stored).ok() != Some(left) {
+                if snap::raw::decompress_len(packed).ok() != Some(left) {
                     return Err(SIZE);
                 }
                 self.bytes.resize(size, 0);
                 let into = self.bytes.get_mut(self.plain..).unwrap_or_default();
-                let done = snap::raw::Decoder::new().decompress(&self.stored, into);
+                let done = snap::raw::Decoder::new().decompress(packed, into);
                 done.map_err(|_| CORRUPT)?;
             }
             By::Lz4 => {
                 self.bytes.resize(size, 0);
                 let into = self.bytes.get_mut(self.plain..).unwrap_or_default();
-                let done = lz4_flex::block::decompress_into(&self.stored, into).map_err(|_| CORRUPT)?;
+                let done = lz4_flex::block::decompress_into(packed, into).map_err(|_| CORRUPT)?;
                 self.bytes.truncate(self.plain.saturating_add(done));
             }
             By::Gzip(reader) => {

@@ -82,22 +82,45 @@ impl Known {
 }
 
 /// A comparison of a slot's value with another, without which the condition does not hold.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Needed {
     pub(super) slot: usize,
     how: Comparison,
     with: Held,
+    /// The text that it is compared with, if it is one.
+    text: Box<str>,
 }
 
-impl Needed {
-    /// Whether it is true; a text, and what is no value, are not looked at.
-    pub(super) fn holds(&self, cell: Cell) -> bool {
-        let is = |order| compares(self.how, order);
-        match cell {
-            Cell::Text(..) | Cell::Bad(..) => true,
-            cell => order(of_cell(cell), self.with, |_| &[]).is_some_and(is),
-        }
+/// Longer texts are looked at, whatever they are compared with.
+const LONG: u32 = 4 << 10;
+
+/// Whether all comparisons are true of a value, whose text lies there. What is no value, or no text, is to be
+/// looked at, and they are true of it.
+pub(super) fn hold(needed: &[Needed], cell: Cell, text: &[u8]) -> bool {
+    let of = |cell: Cell| match cell {
+        Cell::Text(from, to) => text.get(from as usize..to as usize).unwrap_or_default(),
+        _ => &[],
+    };
+    let held = of_cell(cell);
+    let is = |needed: &Needed| {
+        let bytes = |held: Held| if let Held::Own(_) = held { needed.text.as_bytes() } else { of(cell) };
+        order(held, needed.with, bytes).is_some_and(|order| compares(needed.how, order))
+    };
+    match cell {
+        Cell::Bad(..) => true,
+        Cell::Text(from, to) if to - from > LONG => true,
+        Cell::Text(..) => needed.iter().all(is) || std::str::from_utf8(of(cell)).is_err(),
+        _ => needed.iter().all(is),
     }
+}
+
+/// Units of that.
+pub(super) fn cost(needed: &[Needed], cell: Cell) -> u64 {
+    let text = match cell {
+        Cell::Text(from, to) => u64::from((to - from).min(LONG)),
+        _ => 0,
+    };
+    8 * needed.len() as u64 + text / 2
 }
 
 /// Those that a condition needs: which stand by themselves, or in an `and`.
@@ -116,9 +139,12 @@ pub(super) fn needed(filter: &Filter) -> Vec<Needed> {
             Step::Compare(how) => {
                 let (b, a) = (take(), take());
                 match (a, b) {
-                    (_, Part::Value(Held::Own(_))) => Part::All(Vec::new()),
                     (Part::Slot(slot), Part::Value(with)) => {
-                        Part::All(vec![Needed { slot, how: *how, with }])
+                        let text = match with {
+                            Held::Own(nth) => filter.texts.get(nth as usize).cloned().unwrap_or_default(),
+                            _ => String::new(),
+                        };
+                        Part::All(vec![Needed { slot, how: *how, with, text: text.into() }])
                     }
                     _ => Part::All(Vec::new()),
                 }
