@@ -47,6 +47,8 @@ pub struct Said {
     pub longest: Duration,
     /// The most units of a slice.
     pub most: u64,
+    /// All of them.
+    pub units: u64,
     /// Row groups that were looked at, and all.
     pub groups: Option<(usize, usize)>,
     slices: u64,
@@ -84,7 +86,8 @@ pub fn select(selection: &Arc<Selection>, file: &[u8], how: How) -> Said {
         let mut selector = Selector::new(selection);
         selector.begin(Arc::clone(&plan), at);
         let ended = run(&mut selector, file, how, &mut said);
-        said.most = said.most.max(selector.spent().0);
+        let (most, units) = selector.spent();
+        (said.most, said.units) = (said.most.max(most), said.units + units);
         match ended {
             Ok(true) => return said,
             Ok(false) => {

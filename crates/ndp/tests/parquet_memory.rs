@@ -1,4 +1,5 @@
-//! Files of Parquet that are made to take memory or time: pages that grow, texts that grow, lengths of 2^31.
+//! Files of Parquet that are made to take memory or time, or to be passed over: pages that grow, texts that
+//! grow, lengths of 2^31, nulls in runs.
 //! All of them in one process, whose memory has a bound. Each step of them has one.
 #![cfg(target_os = "linux")]
 
@@ -86,6 +87,10 @@ fn page(kind: i64, encoding: i64, values: i64, stored: &[u8], size: i64) -> Vec<
 
 /// A file with columns of texts that are never null, all of the same pages.
 fn file(columns: usize, codec: i64, rows: i64, pages: &[u8]) -> Vec<u8> {
+    file_of(columns, codec, rows, (pages, false))
+}
+
+fn file_of(columns: usize, codec: i64, rows: i64, (pages, nulls): (&[u8], bool)) -> Vec<u8> {
     let mut bytes = b"PAR1".to_vec();
     let mut chunks = Vec::new();
     let at = bytes.len() as i64;
@@ -96,7 +101,7 @@ fn file(columns: usize, codec: i64, rows: i64, pages: &[u8]) -> Vec<u8> {
     }
     let mut schema = vec![Fields::default().text(4, "root").int(5, columns as i64)];
     for n in 0..columns {
-        schema.push(Fields::default().int(1, 6).int(3, 0).text(4, &format!("c{n}")).int(6, 0));
+        schema.push(Fields::default().int(1, 6).int(3, nulls.into()).text(4, &format!("c{n}")).int(6, 0));
     }
     let group = Fields::default().list(1, chunks).int(2, 1).int(3, rows);
     let footer = Fields::default().int(1, 2).list(2, schema).int(3, rows).list(4, vec![group]).end();
@@ -329,6 +334,35 @@ fn texts_that_are_compared() {
     }
 }
 
+fn rows_that_are_passed_over() {
+    // What is no text is met, whatever it is compared with.
+    let bad = [&[1, 0, 0, 0, b'y'][..], &[1, 0, 0, 0, 0xff]].concat();
+    let numbers = [&[1][..], &run(1, &[0]), &run(1, &[1])].concat();
+    let dictionary = [page(2, 0, 2, &bad, 10), page(0, 8, 2, &numbers, numbers.len() as i64)].concat();
+    for pages in [page(0, 0, 2, &bad, 10), dictionary] {
+        let said = asked_where(&file(1, 0, 2, &pages), "count(*)", "c0 = 'x'", How::default());
+        assert_eq!(said.fault.unwrap().to_string(), "row 2, column c0: \"\u{fffd}\" is no utf8");
+    }
+    // Nulls between numbers of a dictionary have none.
+    let texts: Vec<u8> = b"abc".iter().flat_map(|byte| [1, 0, 0, 0, *byte]).collect();
+    let levels = [run(300, &[1]), run(400, &[0]), run(300, &[1])].concat();
+    let numbers = [&[2][..], &run(299, &[0]), &run(2, &[1]), &run(299, &[0])].concat();
+    let values = [&(levels.len() as u32).to_le_bytes()[..], &levels, &numbers].concat();
+    let pages = [page(2, 0, 3, &texts, 15), page(0, 8, 1000, &values, values.len() as i64)].concat();
+    let file = file_of(1, 0, 1000, (&pages, true));
+    for (condition, count) in [
+        ("c0 = 'a'", "598"),
+        ("c0 = 'b'", "2"),
+        ("c0 <> 'a'", "2"),
+        ("c0 > 'b'", "0"),
+        ("c0 is null", "400"),
+        ("c0 = 'b' or c0 is null", "402"),
+    ] {
+        let said = asked_where(&file, "count(*)", condition, How::default());
+        assert_eq!((said.rows, said.fault), (vec![count.to_owned()], None), "{condition}");
+    }
+}
+
 /// Two numbers.
 fn two(first: i64, second: i64) -> Vec<u8> {
     let mut out = Vec::new();
@@ -353,6 +387,9 @@ fn texts_of_many_columns() {
         let says = said.fault.unwrap().to_string();
         assert!(says.ends_with(what), "{says}");
         assert!(said.most <= SLICE + 2 * STEPS, "{} units in a slice", said.most);
+        // Each text is copied, and counts.
+        let texts = if columns == 400 { 400 * (len as u64 / 20) } else { 0 };
+        assert!(said.units >= texts, "{} units", said.units);
     }
     let said = asked(&file(1, 0, 2, &pages), "count(c0), max(c0)", how);
     assert_eq!((said.rows[0].len(), said.fault), (2 + text.len(), None));
@@ -407,6 +444,7 @@ fn memory_and_steps_are_bounded() {
         ("counts", counts_that_are_none),
         ("compared", texts_that_are_compared),
         ("columns", texts_of_many_columns),
+        ("rows", rows_that_are_passed_over),
         ("footers", footers_that_grow),
     ] {
         part();
