@@ -204,12 +204,20 @@ impl Column {
         self.page.as_ref().is_some_and(|page| self.skip < page.left.into())
     }
 
+    /// Gives the page back, if the row at hand is in another.
+    pub(super) fn drop_page(&mut self) {
+        if self.value.is_none()
+            && !self.has_page()
+            && let Some(page) = self.page.take()
+        {
+            self.skip -= u64::from(page.left);
+        }
+    }
+
     /// Goes on until the page of the row at hand is there, or something is missing.
     pub(super) fn advance(&mut self, asked: &Asked, turn: &mut Turn) -> Result<Now, Wrong> {
         while !self.has_page() {
-            if let Some(page) = self.page.take() {
-                self.skip -= u64::from(page.left);
-            }
+            self.drop_page();
             if turn.left == 0 {
                 return Ok(Now::Later);
             }
@@ -234,7 +242,8 @@ impl Column {
             return Err("it ends before the rows of its row group");
         }
         let end = self.base + self.buffer.len() as u64;
-        turn.left = turn.left.saturating_sub(PASSED);
+        // What is behind it is moved.
+        turn.left = turn.left.saturating_sub(PASSED + self.buffer.len() / 32);
         let header = Header::read(&self.buffer, codec, end < self.to)?;
         let Some(header) = header else { return self.want(end + 1, asked, turn) };
         let body = self.at + header.len as u64;
@@ -264,7 +273,7 @@ impl Column {
             return self.want(to, asked, turn);
         }
         let beside = match header.page {
-            Page::Dictionary => Dictionary::beside(asked.physical, header.values),
+            Page::Dictionary => Dictionary::beside(asked.physical, header.values, &asked.needed),
             Page::First(encoding) | Page::Second { encoding, .. } => Decoding::beside(encoding, header.size),
             Page::Other => 0,
         };

@@ -244,9 +244,9 @@ pub(super) struct Dictionary {
 
 impl Dictionary {
     /// Bytes that one of so many values has beside its page's.
-    pub(super) fn beside(physical: Physical, values: u32) -> usize {
+    pub(super) fn beside(physical: Physical, values: u32, needed: &[Needed]) -> usize {
         let starts = if physical == Physical::Bytes { 4 * (values as usize + 1) } else { 0 };
-        starts + (values as usize).min(COMPARISONS)
+        starts + if needed.is_empty() { 0 } else { (values as usize).min(COMPARISONS) }
     }
 
     /// What it holds.
@@ -581,8 +581,8 @@ impl Decoding {
         Ok((rows, values))
     }
 
-    /// Passes over rows for whose values the comparisons are not all true, at most so many, until the slice is
-    /// spent: over how many, and the value of the row behind them, if it is wanted.
+    /// Passes over rows for whose values the comparisons are not all true, at most so many, until the slice
+    /// is spent: over how many, and the value of the row behind them, if it is wanted.
     pub(super) fn pass_unwanted(
         &mut self,
         rows: u64,

@@ -3,10 +3,10 @@
 //!
 //! How a file passes: its end says where the footer lies ([`begins`]), the footer what columns there are and
 //! where (`footer`), and statistics which row groups cannot matter (`prune`). Then there are rows, in order:
-//! those that the first column which the condition compares with values excludes are passed over where they lie
-//! in their page (`column`, `decode`), by the numbers of a dictionary where that has been compared; values are
-//! made of the others. A `File` is handed bytes that it wants (`wants`), and makes its pages of them (`work`, `page`) in
-//! steps, where nobody waits.
+//! those that the first column which the condition compares with values excludes are passed over where they
+//! lie in their page (`column`, `decode`), by the numbers of a dictionary where that has been compared; values
+//! are made of the others. A `File` is handed bytes that it wants (`wants`), and makes its pages of them
+//! (`work`, `page`) in steps, where nobody waits.
 //!
 //! # What it holds
 //! Of a footer (`footer::MAX_FOOTER`) what is asked for (`footer::MAX_CHUNKS`); of each column that is
@@ -21,6 +21,7 @@ mod page;
 mod prune;
 mod thrift;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nearside_near_data::ColumnType;
@@ -88,7 +89,9 @@ impl Columns {
         let (mut columns, mut wanted) = (Vec::new(), Vec::new());
         let needed = prune::needed(filter);
         let lead = needed.first().map(|needed| needed.slot);
-        let (own, others): (Vec<_>, Vec<_>) = needed.into_iter().partition(|one| lead == Some(one.slot));
+        let mut others: BTreeMap<usize, Vec<prune::Needed>> = BTreeMap::new();
+        needed.into_iter().for_each(|one| others.entry(one.slot).or_default().push(one));
+        let mut own = lead.and_then(|lead| others.remove(&lead));
         for (nth, (place, kind)) in slots.iter().enumerate() {
             let leaf = self.schema.columns.get(*place);
             let Some((leaf, place)) = leaf.and_then(|leaf| leaf.place.map(|place| (leaf, place))) else {
@@ -96,7 +99,7 @@ impl Columns {
             };
             let kind = Kind::of(leaf.physical, leaf.meaning, Some(*kind)).map_err(Fault::Table)?;
             let (name, physical, optional) = (leaf.name.clone(), leaf.physical, leaf.optional);
-            let needed = if lead == Some(nth) { own.clone() } else { Vec::new() };
+            let needed = own.take_if(|_| lead == Some(nth)).unwrap_or_default();
             columns.push(Asked { name, kind, physical, optional, needed });
             wanted.push(Wanted { place, name: &leaf.name, statistics: nth < asked });
         }
@@ -126,9 +129,10 @@ pub(super) struct Layout {
     groups: Vec<Group>,
     /// Row groups of the file.
     all: usize,
-    /// The column that rows are looked for by, and comparisons of other columns without which none is wanted.
+    /// The column that rows are looked for by, and those of other columns' comparisons without which none is
+    /// wanted.
     lead: Option<usize>,
-    others: Vec<prune::Needed>,
+    others: BTreeMap<usize, Vec<prune::Needed>>,
 }
 
 impl Layout {
@@ -217,8 +221,8 @@ impl File {
         self.opened = true;
     }
 
-    /// The next row for which the condition may hold, with the values of its columns. Takes wanted bytes off the
-    /// front of a piece.
+    /// The next row for which the condition may hold, with the values of its columns. Takes wanted bytes off
+    /// the front of a piece.
     pub(super) fn next(&mut self, piece: &mut &[u8], fuel: &mut Fuel) -> Result<Cut, Fault> {
         if std::mem::take(&mut self.done) {
             self.row += 1;
@@ -250,9 +254,12 @@ impl File {
         }
         let cut = condition.seek(*row, piece, fuel, whose)?;
         if cut == Cut::Row {
-            for needed in &layout.others {
-                let Some(column) = condition.columns.get(needed.slot) else { continue };
-                let needed = std::slice::from_ref(needed);
+            for (slot, needed) in &layout.others {
+                let Some(column) = condition.columns.get(*slot) else { continue };
+                if fuel.is_spent() {
+                    // The condition itself is asked in slices.
+                    break;
+                }
                 fuel.take(prune::cost(needed, column.value()));
                 if !prune::hold(needed, column.value(), column.text()) {
                     *row += 1;
@@ -302,6 +309,9 @@ impl File {
         if !self.opened {
             self.open();
         }
+        // Pages of columns that were passed over, too.
+        let working = self.sides.iter_mut().filter(|side| side.doing == Doing::Work);
+        working.flat_map(|side| &mut side.columns).for_each(Column::drop_page);
         let held = self.sides.iter().flat_map(|side| &side.columns).map(Column::held).sum();
         let group = self.group_number();
         let File { layout, sides, .. } = self;
@@ -347,8 +357,8 @@ impl Side {
         }
     }
 
-    /// Goes on to a row of the group, which has so many, that a column's comparisons hold for: over how many it
-    /// went, and whether that row is there.
+    /// Goes on to a row of the group, which has so many, that a column's comparisons hold for: over how many
+    /// it went, and whether that row is there.
     fn find(
         &mut self,
         row: u64,
@@ -365,11 +375,12 @@ impl Side {
         let Some(column) = self.columns.get_mut(lead) else { return Ok((0, Cut::Row)) };
         let found = column.find(rows.saturating_sub(row), needed, fuel);
         let (passed, now) = found.map_err(|what| whose.named(lead, what))?;
-        fuel.take(self.columns.len() as u64);
-        for (nth, column) in self.columns.iter_mut().enumerate() {
-            column.pass(if nth == lead { 0 } else { passed });
+        if passed > 0 {
+            fuel.take(self.columns.len() as u64);
+            let others = self.columns.iter_mut().enumerate().filter(|(nth, _)| *nth != lead);
+            others.for_each(|(_, column)| column.pass(passed));
+            self.at += passed;
         }
-        self.at += passed;
         Ok((passed, self.comes_to(now)))
     }
 
