@@ -4,9 +4,9 @@
 //! How a file passes: its end says where the footer lies ([`begins`]), the footer what columns there are and
 //! where (`footer`), and statistics which row groups cannot matter (`prune`). Then there are rows, in order:
 //! those that the first column which the condition compares with values excludes are passed over where they
-//! lie in their page (`column`, `decode`), by the numbers of a dictionary where that has been compared; values
-//! are made of the others. A `File` is handed bytes that it wants (`wants`), and makes its pages of them
-//! (`work`, `page`) in steps, where nobody waits.
+//! lie in their page (`column`, `decode`), by the numbers of a dictionary where that has been compared.
+//! Values are made of the others. A `File` is handed bytes that it wants (`wants`), and makes its pages of
+//! them (`work`, `page`) in steps, where nobody waits.
 //!
 //! # What it holds
 //! Of a footer (`footer::MAX_FOOTER`) what is asked for (`footer::MAX_CHUNKS`); of each column that is
