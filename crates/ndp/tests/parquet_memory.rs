@@ -355,6 +355,8 @@ fn rows_that_are_passed_over() {
         ("c0 = 'b'", "2"),
         ("c0 <> 'a'", "2"),
         ("c0 > 'b'", "0"),
+        ("'b' <= c0", "2"),
+        ("'b' > c0 and 'a' = c0", "598"),
         ("c0 is null", "400"),
         ("c0 = 'b' or c0 is null", "402"),
     ] {

@@ -20,19 +20,26 @@ pub(super) struct Asked {
     pub(super) needed: Vec<Needed>,
 }
 
-/// What a column waits for.
+/// Whether the value of a row is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Now {
-    /// Nothing: it is there.
+    /// It is.
     Ready,
-    /// Another slice.
+    /// In another slice.
     Going,
-    /// A page, which [`advance`](Column::advance) makes.
+    /// Its page is not, which [`advance`](Column::advance) makes.
     Page,
-    /// [Bytes](Column::wants) of the file.
+}
+
+/// What is to be done before there is a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Doing {
+    #[default]
+    Nothing,
+    /// A step of work.
+    Work,
+    /// [Bytes](Column::wants) of the file come first.
     Bytes,
-    /// Its turn, later.
-    Later,
 }
 
 /// How much a turn may do, and hold.
@@ -130,7 +137,7 @@ impl Column {
     }
 
     /// Asks for the bytes up to there, and some more.
-    fn want(&mut self, to: u64, asked: &Asked, turn: &Turn) -> Result<Now, Wrong> {
+    fn want(&mut self, to: u64, asked: &Asked, turn: &Turn) -> Result<Doing, Wrong> {
         // Of pages that are passed over the headers alone are looked at; few have fewer rows.
         let ahead = match self.skip {
             // Every value of it is looked at.
@@ -145,7 +152,7 @@ impl Column {
         }
         let more = (to - self.base) as usize - self.buffer.len();
         self.buffer.reserve_exact(more);
-        Ok(Now::Bytes)
+        Ok(Doing::Bytes)
     }
 
     /// The next page begins there: what is before it is forgotten.
@@ -214,12 +221,12 @@ impl Column {
         }
     }
 
-    /// Goes on until the page of the row at hand is there, or something is missing.
-    pub(super) fn advance(&mut self, asked: &Asked, turn: &mut Turn) -> Result<Now, Wrong> {
+    /// Goes on until the page of the row at hand is there, bytes are missing, or the turn is over.
+    pub(super) fn advance(&mut self, asked: &Asked, turn: &mut Turn) -> Result<Doing, Wrong> {
         while !self.has_page() {
             self.drop_page();
             if turn.left == 0 {
-                return Ok(Now::Later);
+                return Ok(Doing::Work);
             }
             if let Some(unpacking) = &mut self.unpacking {
                 let (whole, made) = unpacking.step()?;
@@ -227,16 +234,16 @@ impl Column {
                 if whole {
                     self.open(asked)?;
                 }
-            } else if self.next_page(asked, turn)? == Now::Bytes {
-                return Ok(Now::Bytes);
+            } else if self.next_page(asked, turn)? == Doing::Bytes {
+                return Ok(Doing::Bytes);
             }
         }
         self.lacks = false;
-        Ok(Now::Ready)
+        Ok(Doing::Nothing)
     }
 
     /// Looks at the next page's header, and begins with the page.
-    fn next_page(&mut self, asked: &Asked, turn: &mut Turn) -> Result<Now, Wrong> {
+    fn next_page(&mut self, asked: &Asked, turn: &mut Turn) -> Result<Doing, Wrong> {
         let codec = self.codec.unwrap_or(Codec::None);
         if self.left == 0 || self.at >= self.to {
             return Err("it ends before the rows of its row group");
@@ -255,7 +262,7 @@ impl Column {
         match header.page {
             Page::Other => {
                 self.go_to(to);
-                return Ok(Now::Later);
+                return Ok(Doing::Work);
             }
             Page::Dictionary if self.dictionary.is_some() => return Err("more than one dictionary"),
             Page::Dictionary => {}
@@ -265,7 +272,7 @@ impl Column {
                 self.skip -= rows;
                 self.left -= rows;
                 self.go_to(to);
-                return Ok(Now::Later);
+                return Ok(Doing::Work);
             }
             _ => {}
         }
@@ -284,7 +291,7 @@ impl Column {
         let stored = std::mem::replace(&mut self.buffer, rest);
         (self.at, self.base) = (to, to);
         self.unpacking = Some(Unpacking::new(header, codec, stored)?);
-        Ok(Now::Later)
+        Ok(Doing::Work)
     }
 
     /// A page is decompressed.

@@ -31,7 +31,7 @@ use super::filter::Filter;
 use super::rows::Cut;
 use super::value::Cell;
 use crate::fuel::Fuel;
-use column::{Asked, Column, Now, Turn};
+use column::{Asked, Column, Doing, Now, Turn};
 use footer::{Group, Wanted};
 use kind::{Kind, Meaning};
 
@@ -142,21 +142,13 @@ impl Layout {
     }
 }
 
-/// What columns that go on together wait for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Doing {
-    #[default]
-    Nothing,
-    Work,
-    Bytes,
-}
-
 /// Columns that go on together: those of the condition, or the others.
 #[derive(Default)]
 struct Side {
     columns: Vec<Column>,
     /// The row at hand of the group.
     at: u64,
+    /// What one of them waits for, or more.
     doing: Doing,
 }
 
@@ -408,8 +400,7 @@ impl Side {
         match now {
             Now::Ready => Cut::Row,
             Now::Going => Cut::Going,
-            // What it has, and lacks, is looked at there.
-            Now::Page | Now::Bytes | Now::Later => {
+            Now::Page => {
                 self.doing = Doing::Work;
                 Cut::Long
             }
@@ -419,21 +410,15 @@ impl Side {
     /// A step of the pages that its columns lack.
     fn work(&mut self, held: usize, turn: &mut Turn, whose: Whose<'_>) -> Result<(), Fault> {
         let mut held = held;
-        let (mut bytes, mut later) = (false, false);
+        self.doing = Doing::Nothing;
         let columns = self.columns.iter_mut().zip(whose.asked).enumerate();
         for (nth, (column, asked)) in columns.filter(|(_, (column, _))| column.lacks) {
             let own = column.held();
             turn.room = (BUDGET + own).saturating_sub(held);
-            let now = column.advance(asked, turn).map_err(|what| whose.named(nth, what))?;
+            let doing = column.advance(asked, turn).map_err(|what| whose.named(nth, what))?;
             held = (held + column.held()).saturating_sub(own);
-            bytes |= now == Now::Bytes;
-            later |= now == Now::Later;
+            self.doing = self.doing.max(doing);
         }
-        self.doing = match (bytes, later) {
-            (true, _) => Doing::Bytes,
-            (false, true) => Doing::Work,
-            (false, false) => Doing::Nothing,
-        };
         Ok(())
     }
 }

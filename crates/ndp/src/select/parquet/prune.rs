@@ -97,19 +97,18 @@ const LONG: u32 = 4 << 10;
 /// Whether all comparisons are true of a value, whose text lies there. What is no value, or no text, is to be
 /// looked at, and they are true of it.
 pub(super) fn hold(needed: &[Needed], cell: Cell, text: &[u8]) -> bool {
-    let of = |cell: Cell| match cell {
+    let text = match cell {
         Cell::Text(from, to) => text.get(from as usize..to as usize).unwrap_or_default(),
         _ => &[],
     };
-    let held = of_cell(cell);
     let is = |needed: &Needed| {
-        let bytes = |held: Held| if let Held::Own(_) = held { needed.text.as_bytes() } else { of(cell) };
-        order(held, needed.with, bytes).is_some_and(|order| compares(needed.how, order))
+        let bytes = |held: Held| if let Held::Own(_) = held { needed.text.as_bytes() } else { text };
+        order(of_cell(cell), needed.with, bytes).is_some_and(|order| compares(needed.how, order))
     };
     match cell {
         Cell::Bad(..) => true,
         Cell::Text(from, to) if to - from > LONG => true,
-        Cell::Text(..) => needed.iter().all(is) || std::str::from_utf8(of(cell)).is_err(),
+        Cell::Text(..) => needed.iter().all(is) || std::str::from_utf8(text).is_err(),
         _ => needed.iter().all(is),
     }
 }
@@ -121,6 +120,17 @@ pub(super) fn cost(needed: &[Needed], cell: Cell) -> u64 {
         _ => 0,
     };
     8 * needed.len() as u64 + text / 2
+}
+
+/// The comparison that says the same of the two the other way round.
+fn turned(how: Comparison) -> Comparison {
+    match how {
+        Comparison::Equal | Comparison::NotEqual => how,
+        Comparison::Less => Comparison::Greater,
+        Comparison::LessOrEqual => Comparison::GreaterOrEqual,
+        Comparison::Greater => Comparison::Less,
+        Comparison::GreaterOrEqual => Comparison::LessOrEqual,
+    }
 }
 
 /// Those that a condition needs: which stand by themselves, or in an `and`.
@@ -138,13 +148,17 @@ pub(super) fn needed(filter: &Filter) -> Vec<Needed> {
             Step::Value(held) => Part::Value(*held),
             Step::Compare(how) => {
                 let (b, a) = (take(), take());
-                match (a, b) {
+                let (how, parts) = match (a, b) {
+                    (a @ Part::Value(_), b @ Part::Slot(_)) => (turned(*how), (b, a)),
+                    parts => (*how, parts),
+                };
+                match parts {
                     (Part::Slot(slot), Part::Value(with)) => {
                         let text = match with {
                             Held::Own(nth) => filter.texts.get(nth as usize).cloned().unwrap_or_default(),
                             _ => String::new(),
                         };
-                        Part::All(vec![Needed { slot, how: *how, with, text: text.into() }])
+                        Part::All(vec![Needed { slot, how, with, text: text.into() }])
                     }
                     _ => Part::All(Vec::new()),
                 }
