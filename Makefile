@@ -8,7 +8,8 @@
 #   make documents     the figures and tables of docs/STUDIES.md and docs/PAPERS.md, from the newest committed records
 #   make fuzz          every fuzz target, SECONDS each (default 300)
 #   make sanitize      Miri, ThreadSanitizer and AddressSanitizer over the tests that each can run; for once a week
-#   make install       the command, its completions and manual pages, its unit of systemd, FSRLib's header and libraries, its
+#   make sql           the program for SQL (`nearside sql`), in target/release beside the command
+#   make install       the command, the program for SQL where that was built, its completions and manual pages, its unit of systemd, FSRLib's header and libraries, its
 #                      pkg-config file (PREFIX, DESTDIR); all without what is for a debugger
 #   make deb           packages for Debian and Ubuntu, in target/debian
 #   make package-test  the packages in fresh roots of Debian, as root: installed, used, purged; what lintian says
@@ -23,13 +24,16 @@ TLS = $$(pkg-config --exists openssl 2>/dev/null || echo --no-default-features -
 LEAN = --no-default-features $$(pkg-config --exists openssl 2>/dev/null && echo --features tls)
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: all demo test bench studies documents fuzz sanitize install deb package-test wheel static build clean
+.PHONY: all demo sql test bench studies documents fuzz sanitize install deb package-test wheel static build clean
 
 all: build
 
 build:
 	@scripts/setup.sh build
 	cargo build --release --locked -p nearside-cli $(TLS)
+
+sql: build
+	cargo build --release --locked -p nearside-sql $$(pkg-config --exists openssl 2>/dev/null || echo --no-default-features)
 
 demo:
 	@scripts/setup.sh demo

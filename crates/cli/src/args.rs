@@ -79,8 +79,10 @@ pub struct DriveArgs {
     /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
+    /// What this host says of itself.
     #[command(flatten)]
     pub host: HostArgs,
+    /// How a lost connection is made again.
     #[command(flatten)]
     pub recovery: RecoveryArgs,
     /// Threads that search, count or sum a tree of an image, each with a drive of its own; 1: one drive, one

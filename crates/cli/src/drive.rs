@@ -84,9 +84,6 @@ impl Drive {
 
     /// Opens the drive that the arguments name.
     pub fn open(args: &DriveArgs) -> Result<Drive, Failure> {
-        if args.drive.is_empty() {
-            return Err(Failure::Message("no drive (-d DRIVE)".into()));
-        }
         let route = match (args.locate, args.compute) {
             (Where::Drive, Where::Drive) => Route::Drive,
             (Where::Host, Where::Drive) => Route::Blocks,
@@ -97,19 +94,9 @@ impl Drive {
         };
         let clock = Arc::new(TscClock::new());
         let opened = clock.now();
-        let credentials = open::credentials(args)?;
-        let open::Opened { transport, own, alike, store, state } = open::transport(args)?;
-        if own && args.identity.is_none() && credentials.uid != 0 {
-            hint_at_root();
-        }
-        let mut session = session_over(args, transport, state, clock.clone(), credentials)
-            .with_route(route)
-            .with_host_cache(args.host_cache);
         let failed = |e: Error| Failure::Message(format!("{}: {e}", args.drive.to_string_lossy()));
-        // Beside a logical volume, it says where that volume's group is.
-        let wanted = args.partition.as_ref().filter(|_| args.volume.is_none());
-        let number = number_of(&mut session, wanted).map_err(failed)?;
-        let mut session = session.with_partition(number);
+        let Begun { session, number, alike, store } = begin(args, clock.clone())?;
+        let mut session = session.with_route(route).with_host_cache(args.host_cache);
         // A host that locates files has the volume mounted: that is no part of what an operation costs.
         session.mount().map_err(failed)?;
         let seen = session.seen();
@@ -507,6 +494,39 @@ fn refused(drive: &str, refusal: Refusal) -> Result<Refusal, Failure> {
         Refusal::UnsupportedFeature(what) => Refusal::UnsupportedFeature(format!("{what} ({drive})")),
         refusal => refusal,
     })
+}
+
+/// A session on the partition that is meant.
+struct Begun {
+    session: Session<Box<dyn Transport>>,
+    number: u32,
+    alike: bool,
+    store: Option<AnyStore>,
+}
+
+fn begin(args: &DriveArgs, clock: Arc<TscClock>) -> Result<Begun, Failure> {
+    if args.drive.is_empty() {
+        return Err(Failure::Message("no drive (-d DRIVE)".into()));
+    }
+    let failed = |e: Error| Failure::Message(format!("{}: {e}", args.drive.to_string_lossy()));
+    let credentials = open::credentials(args)?;
+    let open::Opened { transport, own, alike, store, state } = open::transport(args)?;
+    if own && args.identity.is_none() && credentials.uid != 0 {
+        hint_at_root();
+    }
+    let mut session = session_over(args, transport, state, clock, credentials);
+    // Beside a logical volume, it says where that volume's group is.
+    let wanted = args.partition.as_ref().filter(|_| args.volume.is_none());
+    let number = number_of(&mut session, wanted).map_err(failed)?;
+    Ok(Begun { session: session.with_partition(number), number, alike, store })
+}
+
+/// A session with the drive that the arguments name, for a program that asks by itself.
+///
+/// # Errors
+/// The drive cannot be opened, or has no such partition.
+pub fn session(args: &DriveArgs) -> Result<Session<Box<dyn Transport>>, Failure> {
+    begin(args, Arc::new(TscClock::new())).map(|begun| begun.session)
 }
 
 /// A session as the arguments want it.

@@ -53,6 +53,7 @@ mod select_out;
 mod serve;
 mod server;
 mod sim;
+mod sql;
 mod stat;
 mod status;
 mod study;
@@ -66,6 +67,16 @@ mod wc;
 mod words;
 mod writes;
 mod yara;
+
+/// What programs beside this one are made of that ask drives, too: which drive, and what is said of it.
+pub mod program {
+    pub use crate::args::{DriveArgs, flowing};
+    pub use crate::drive::session;
+    pub use crate::failure::{Failure, Outcome, complain, complain_of, exit};
+    pub use crate::out::Out;
+    pub use crate::select_out::{Form, Writer};
+    pub use nearside_ndp::select::Table;
+}
 
 /// Searches, lists and hashes files by path inside the drive that holds them, without mounting.
 ///
@@ -129,6 +140,8 @@ enum Command {
     Nearest(nearest::NearestArgs),
     /// Choose rows of CSV, JSON-lines and Parquet files, and put them together
     Select(select::SelectArgs),
+    /// Ask drives in SQL, by the program nearside-sql (`nearside sql --help` is its own)
+    Sql(sql::SqlArgs),
     /// Run a program over files, in the drive
     Run(run::RunArgs),
     /// Match rules of YARA against files, in the drive
@@ -182,6 +195,10 @@ enum Command {
 
 /// Runs the program.
 pub fn main() -> ExitCode {
+    // Its words are another program's.
+    if let Some(args) = sql::words(std::env::args_os()) {
+        return failure::exit(sql::run(args));
+    }
     let words = match words::of(Cli::command(), std::env::args_os()) {
         Ok(words) => words,
         Err(failure) => return failure::exit(Err(failure)),
@@ -204,6 +221,7 @@ pub fn main() -> ExitCode {
         Command::Gather(a) => gather::run(a),
         Command::Nearest(a) => nearest::run(a),
         Command::Select(a) => select::run(a),
+        Command::Sql(a) => sql::run(a),
         Command::Run(a) => run::run(a),
         Command::Yara(a) => yara::run(a),
         Command::Du(a) => du::run(a),

@@ -45,6 +45,7 @@ pub struct Writer {
 }
 
 impl Writer {
+    /// `typed`: objects of JSON say of themselves that they are rows.
     pub fn new(form: Form, typed: bool) -> Writer {
         let (widths, schema) = (Vec::new(), Vec::new());
         Writer { form, typed, names: None, fallback: None, widths, schema, rows: 0 }

@@ -14,7 +14,8 @@ mod text;
 mod time;
 
 /// Who may know whom, its tests aside: no more, and no fewer. A crate that is not here does not exist.
-/// Programs and measurements come last: they may know all that stands above them, and nobody knows `cli`.
+/// Programs and measurements come last: they may know all that stands above them, and nobody knows `cli` but
+/// the program beside it (`sql`).
 #[rustfmt::skip]
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("spec", &[]),
@@ -87,6 +88,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "spec", "auth", "channel", "tls", "wasm", "yara", "dma", "clock", "random", "store", "ndp", "device", "firmware", "driver", "front-tcp",
         "front-fuse", "front-vfio", "fsrlib", "embedded", "loadgen", "instrument", "studies", "demo", "apps",
     ]),
+    ("sql", &["near-data", "fsrlib", "cli"]),
     ("fuzz", &["hostile"]),
 ];
 

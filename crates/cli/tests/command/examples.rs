@@ -85,7 +85,8 @@ fn pages() -> Vec<(String, String)> {
 }
 
 /// What an example has that a machine may not, and why it is understood only.
-const WITHOUT: [(&str, &str); 16] = [
+const WITHOUT: [(&str, &str); 17] = [
+    ("nearside sql", "the program for SQL: the tests of crates/sql run it"),
     ("/dev/ng0n1", "a kernel that is connected to the drive: tests/stock_linux runs it in a guest"),
     ("--mounted", "a mounted volume: tests/stock_linux and tests/root_attach run it"),
     ("pmem:/mnt/dax", "persistent memory: tests/root_server has it on a file that is mapped"),

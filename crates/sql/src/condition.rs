@@ -1,0 +1,369 @@
+//! Which of DataFusion's conditions a drive can hold its rows to, and in which words.
+//!
+//! A condition goes to the drive where the drive finds true what DataFusion finds true. Where it finds true
+//! more than that, DataFusion asks what is left once more: zero has a sign for DataFusion, by IEEE 754's
+//! totalOrder, and none for the drive.
+
+use datafusion::arrow::datatypes::{DataType, Schema, TimeUnit};
+use datafusion::arrow::temporal_conversions::{date32_to_datetime, timestamp_us_to_datetime};
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::expr::{Between, InList, Like};
+use datafusion::logical_expr::{BinaryExpr, Cast, Expr, Operator, TableProviderFilterPushDown};
+use nearside_fsrlib::{Comparison, Literal, Term};
+use nearside_near_data::{MAX_REGEXES, MAX_TERM_TEXT, MAX_TERMS};
+
+/// Deepest condition that is looked at.
+const DEEPEST: usize = 128;
+/// Longest regular expression that a drive takes.
+const LONGEST_REGEX: usize = 1000;
+
+/// A condition in a drive's words.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Condition {
+    /// In postfix order.
+    pub terms: Vec<Term>,
+    /// It holds for more rows than DataFusion's.
+    pub wider: bool,
+}
+
+/// What each condition is to the drive, and all that it is asked of them: `None` where that is nothing.
+pub(crate) fn split(filters: &[&Expr], schema: &Schema) -> (Vec<TableProviderFilterPushDown>, Condition) {
+    let mut all = Condition::default();
+    let each = filters.iter().map(|filter| {
+        let Some(one) = Reader { schema }.condition(filter, 0) else {
+            return TableProviderFilterPushDown::Unsupported;
+        };
+        let regexes = |terms: &[Term]| terms.iter().filter(|term| matches!(term, Term::Regex(_))).count();
+        if all.terms.len() + one.terms.len() >= MAX_TERMS
+            || regexes(&all.terms) + regexes(&one.terms) > MAX_REGEXES
+        {
+            return TableProviderFilterPushDown::Unsupported;
+        }
+        let first = all.terms.is_empty();
+        all.terms.extend(one.terms);
+        if !first {
+            all.terms.push(Term::And);
+        }
+        all.wider |= one.wider;
+        match one.wider {
+            true => TableProviderFilterPushDown::Inexact,
+            false => TableProviderFilterPushDown::Exact,
+        }
+    });
+    let each = each.collect();
+    (each, all)
+}
+
+/// The kinds of values that drives know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Bool,
+    Int,
+    Float,
+    Date,
+    Timestamp,
+    Text,
+}
+
+fn kind_of(kind: &DataType) -> Option<Kind> {
+    Some(match kind {
+        DataType::Boolean => Kind::Bool,
+        DataType::Int64 => Kind::Int,
+        DataType::Float64 => Kind::Float,
+        DataType::Date32 => Kind::Date,
+        DataType::Timestamp(TimeUnit::Microsecond, None) => Kind::Timestamp,
+        DataType::Utf8 => Kind::Text,
+        _ => return None,
+    })
+}
+
+/// One side of a comparison.
+struct Operand {
+    kind: Kind,
+    term: Term,
+}
+
+impl Operand {
+    fn is_literal(&self) -> bool {
+        matches!(self.term, Term::Literal(_))
+    }
+
+    /// The sign of a zero among floating-point numbers.
+    fn zero(&self) -> Option<bool> {
+        match self.term {
+            Term::Literal(Literal::Float(number)) if number == 0.0 => Some(number.is_sign_negative()),
+            _ => None,
+        }
+    }
+}
+
+/// A day or an instant as texts beside them are read: years of four digits.
+fn dated(scalar: &ScalarValue) -> Option<(Kind, String)> {
+    let (kind, time, form) = match scalar {
+        ScalarValue::Date32(Some(days)) => (Kind::Date, date32_to_datetime(*days)?, "%Y-%m-%d"),
+        ScalarValue::TimestampMicrosecond(Some(at), None) => {
+            (Kind::Timestamp, timestamp_us_to_datetime(*at)?, "%Y-%m-%dT%H:%M:%S%.6f")
+        }
+        _ => return None,
+    };
+    let text = time.format(form).to_string();
+    let four = text.as_bytes().get(..5).is_some_and(|year| year[..4].iter().all(u8::is_ascii_digit));
+    (four && text.as_bytes()[4] == b'-').then_some((kind, text))
+}
+
+fn literal(scalar: &ScalarValue) -> Option<Operand> {
+    let (kind, literal) = match scalar {
+        ScalarValue::Int64(Some(number)) => (Kind::Int, Literal::Int(*number)),
+        ScalarValue::Float64(Some(number)) if !number.is_nan() => (Kind::Float, Literal::Float(*number)),
+        ScalarValue::Utf8(Some(text)) if text.len() <= MAX_TERM_TEXT => {
+            (Kind::Text, Literal::Text(text.clone()))
+        }
+        other => {
+            let (kind, text) = dated(other)?;
+            (kind, Literal::Text(text))
+        }
+    };
+    Some(Operand { kind, term: Term::Literal(literal) })
+}
+
+fn comparison(op: Operator) -> Option<Comparison> {
+    Some(match op {
+        Operator::Eq => Comparison::Equal,
+        Operator::NotEq => Comparison::NotEqual,
+        Operator::Lt => Comparison::Less,
+        Operator::LtEq => Comparison::LessOrEqual,
+        Operator::Gt => Comparison::Greater,
+        Operator::GtEq => Comparison::GreaterOrEqual,
+        _ => return None,
+    })
+}
+
+/// How a column's numbers are to be compared with a zero of a sign, so that no row is lost; whether rows are
+/// found that DataFusion does not find. `None`: there is no such way.
+fn beside_zero(comparison: Comparison, negative: bool) -> Option<(Comparison, bool)> {
+    use Comparison::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
+    Some(match (comparison, negative) {
+        // Both zeros are within, or both are without.
+        (Greater | LessOrEqual, false) | (Less | GreaterOrEqual, true) => (comparison, false),
+        // DataFusion finds one zero: the drive finds both.
+        (Less | LessOrEqual, _) => (LessOrEqual, true),
+        (Greater | GreaterOrEqual, _) => (GreaterOrEqual, true),
+        (Equal, _) => (Equal, true),
+        (NotEqual, _) => return None,
+    })
+}
+
+/// `a < b` as `b > a`.
+fn turned(comparison: Comparison) -> Comparison {
+    match comparison {
+        Comparison::Less => Comparison::Greater,
+        Comparison::LessOrEqual => Comparison::GreaterOrEqual,
+        Comparison::Greater => Comparison::Less,
+        Comparison::GreaterOrEqual => Comparison::LessOrEqual,
+        same => same,
+    }
+}
+
+fn compared(left: Operand, comparison: Comparison, right: Operand) -> Option<Condition> {
+    let (left, comparison, right) = match left.is_literal() {
+        true => (right, turned(comparison), left),
+        false => (left, comparison, right),
+    };
+    if left.is_literal() || left.kind != right.kind || left.kind == Kind::Bool {
+        return None;
+    }
+    let (comparison, wider) = match right.zero() {
+        Some(negative) => beside_zero(comparison, negative)?,
+        // Of two columns any may be a zero.
+        None if left.kind == Kind::Float && !right.is_literal() => return None,
+        None => (comparison, false),
+    };
+    Some(Condition { terms: vec![left.term, right.term, Term::Compare(comparison)], wider })
+}
+
+fn not(condition: Condition) -> Option<Condition> {
+    let Condition { mut terms, wider } = condition;
+    terms.push(Term::Not);
+    // What is wider is narrower, turned round.
+    (!wider).then_some(Condition { terms, wider })
+}
+
+fn turned_round(condition: Condition, negated: bool) -> Option<Condition> {
+    if negated { not(condition) } else { Some(condition) }
+}
+
+fn both(left: Condition, right: Condition, how: Term) -> Condition {
+    let wider = left.wider || right.wider;
+    let terms = left.terms.into_iter().chain(right.terms).chain([how]).collect();
+    Condition { terms, wider }
+}
+
+fn text_of(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::Literal(ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)), _) => Some(text),
+        _ => None,
+    }
+}
+
+/// A pattern of LIKE that means the same to both: a backslash stands before what it takes the meaning of.
+fn is_plain_pattern(pattern: &str) -> bool {
+    let mut characters = pattern.chars();
+    while let Some(character) = characters.next() {
+        if character == '\\' && !matches!(characters.next(), Some('%' | '_' | '\\')) {
+            return false;
+        }
+    }
+    pattern.len() <= MAX_TERM_TEXT
+}
+
+struct Reader<'s> {
+    schema: &'s Schema,
+}
+
+impl Reader<'_> {
+    fn column(&self, expr: &Expr) -> Option<Operand> {
+        let (column, cast) = match expr {
+            Expr::Column(column) => (column, None),
+            Expr::Cast(Cast { expr, data_type }) => match &**expr {
+                Expr::Column(column) => (column, Some(data_type)),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        let own = kind_of(self.schema.field_with_name(&column.name).ok()?.data_type())?;
+        let kind = match cast {
+            None => own,
+            // Beside a number with a point an integer is one.
+            Some(DataType::Float64) if own == Kind::Int => Kind::Float,
+            Some(_) => return None,
+        };
+        Some(Operand { kind, term: Term::Column(column.name.clone()) })
+    }
+
+    fn operand(&self, expr: &Expr) -> Option<Operand> {
+        match expr {
+            Expr::Literal(scalar, _) => literal(scalar),
+            other => self.column(other),
+        }
+    }
+
+    fn compare(&self, left: &Expr, op: Operator, right: &Expr) -> Option<Condition> {
+        compared(self.operand(left)?, comparison(op)?, self.operand(right)?)
+    }
+
+    fn regex(&self, text: &Expr, pattern: &Expr, ignore_case: bool) -> Option<Condition> {
+        let column = self.column(text).filter(|column| column.kind == Kind::Text)?;
+        let pattern = format!("{}{}", if ignore_case { "(?i)" } else { "" }, text_of(pattern)?);
+        let taken = pattern.len() <= LONGEST_REGEX
+            && regex_syntax::ParserBuilder::new().nest_limit(100).build().parse(&pattern).is_ok();
+        taken.then(|| Condition { terms: vec![column.term, Term::Regex(pattern)], wider: false })
+    }
+
+    fn like(&self, like: &Like) -> Option<Condition> {
+        let column = self.column(&like.expr).filter(|column| column.kind == Kind::Text)?;
+        let pattern = text_of(&like.pattern).filter(|pattern| is_plain_pattern(pattern))?.to_owned();
+        let taken = like.escape_char.is_none_or(|escape| escape == '\\');
+        let like = Term::Like { pattern, ignore_case: like.case_insensitive };
+        taken.then(|| Condition { terms: vec![column.term, like], wider: false })
+    }
+
+    fn among(&self, list: &InList) -> Option<Condition> {
+        let column = self.column(&list.expr).filter(|column| column.kind != Kind::Bool)?;
+        let mut terms = vec![column.term];
+        for item in &list.list {
+            let Expr::Literal(scalar, _) = item else { return None };
+            let item = literal(scalar).filter(|item| item.kind == column.kind && item.zero().is_none())?;
+            terms.push(item.term);
+        }
+        terms.push(Term::In(u32::try_from(list.list.len()).ok()?));
+        Some(Condition { terms, wider: false })
+    }
+
+    fn between(&self, between: &Between) -> Option<Condition> {
+        let low = self.compare(&between.expr, Operator::GtEq, &between.low)?;
+        let high = self.compare(&between.expr, Operator::LtEq, &between.high)?;
+        Some(both(low, high, Term::And))
+    }
+
+    /// A condition in the drive's words; `None`: there are none.
+    fn condition(&self, expr: &Expr, depth: usize) -> Option<Condition> {
+        if depth > DEEPEST {
+            return None;
+        }
+        match expr {
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) => match op {
+                Operator::And | Operator::Or => {
+                    let how = if *op == Operator::And { Term::And } else { Term::Or };
+                    let (left, right) = (self.condition(left, depth + 1)?, self.condition(right, depth + 1)?);
+                    Some(both(left, right, how))
+                }
+                Operator::RegexMatch => self.regex(left, right, false),
+                Operator::RegexIMatch => self.regex(left, right, true),
+                Operator::RegexNotMatch => not(self.regex(left, right, false)?),
+                Operator::RegexNotIMatch => not(self.regex(left, right, true)?),
+                op => self.compare(left, *op, right),
+            },
+            Expr::Not(expr) => not(self.condition(expr, depth + 1)?),
+            Expr::IsNull(expr) => Some(self.is_null(expr)?),
+            Expr::IsNotNull(expr) => not(self.is_null(expr)?),
+            Expr::Between(between) => turned_round(self.between(between)?, between.negated),
+            Expr::InList(list) => turned_round(self.among(list)?, list.negated),
+            Expr::Like(like) => turned_round(self.like(like)?, like.negated),
+            Expr::Column(_) => {
+                let column = self.column(expr).filter(|column| column.kind == Kind::Bool)?;
+                Some(Condition { terms: vec![column.term], wider: false })
+            }
+            _ => None,
+        }
+    }
+
+    fn is_null(&self, expr: &Expr) -> Option<Condition> {
+        let Expr::Column(_) = expr else { return None };
+        Some(Condition { terms: vec![self.column(expr)?.term, Term::IsNull], wider: false })
+    }
+}
+
+/// Terms as `nearside select --where` takes them.
+pub(crate) struct Shown<'t>(pub &'t [Term]);
+
+impl std::fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut held: Vec<String> = Vec::new();
+        for term in self.0 {
+            let taken = held.split_off(held.len().saturating_sub(term.takes()));
+            let nth = |nth: usize| taken.get(nth).map_or("?", String::as_str);
+            let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
+            held.push(match term {
+                Term::Column(name) => name.clone(),
+                Term::Literal(Literal::Null) => "null".to_owned(),
+                Term::Literal(Literal::Bool(is)) => is.to_string(),
+                Term::Literal(Literal::Int(number)) => number.to_string(),
+                Term::Literal(Literal::Float(number)) => format!("{number:?}"),
+                Term::Literal(Literal::Text(text)) => quoted(text),
+                Term::Compare(comparison) => format!("{} {} {}", nth(0), sign(*comparison), nth(1)),
+                Term::And => format!("{} and {}", nth(0), nth(1)),
+                Term::Or => format!("({} or {})", nth(0), nth(1)),
+                Term::Not => format!("not ({})", nth(0)),
+                Term::IsNull => format!("{} is null", nth(0)),
+                Term::In(_) => format!("{} in ({})", nth(0), taken.get(1..).unwrap_or_default().join(", ")),
+                Term::Like { pattern, ignore_case } => {
+                    let like = if *ignore_case { "ilike" } else { "like" };
+                    format!("{} {like} {}", nth(0), quoted(pattern))
+                }
+                Term::Regex(pattern) => format!("{} ~ {}", nth(0), quoted(pattern)),
+            });
+        }
+        f.write_str(&held.join(", "))
+    }
+}
+
+fn sign(comparison: Comparison) -> &'static str {
+    match comparison {
+        Comparison::Equal => "=",
+        Comparison::NotEqual => "<>",
+        Comparison::Less => "<",
+        Comparison::LessOrEqual => "<=",
+        Comparison::Greater => ">",
+        Comparison::GreaterOrEqual => ">=",
+    }
+}

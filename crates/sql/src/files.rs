@@ -1,0 +1,383 @@
+//! The table `files`: what is known of every file, directory and link of the volume.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{
+    ArrayRef, Int64Builder, RecordBatch, RecordBatchOptions, StringBuilder, TimestampMicrosecondBuilder,
+};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::Result;
+use datafusion::execution::TaskContext;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use nearside_fsrlib::{Ask, Failure, FileEntry, Operation, Record, Target};
+
+use crate::pattern::{Beginning, beginning};
+use crate::scan::{Asked, Emit, Scan, Work, drive_field};
+use crate::way::Drives;
+use crate::{DRIVE, Options};
+
+/// Rows of a batch.
+const BATCH: usize = 8192;
+
+/// Columns, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    Path,
+    Name,
+    Kind,
+    Size,
+    Allocated,
+    Mode,
+    Uid,
+    Gid,
+    Links,
+    Inode,
+    Modified,
+    Changed,
+    Accessed,
+    Born,
+    Target,
+}
+
+impl Column {
+    const ALL: [Column; 15] = [
+        Column::Path,
+        Column::Name,
+        Column::Kind,
+        Column::Size,
+        Column::Allocated,
+        Column::Mode,
+        Column::Uid,
+        Column::Gid,
+        Column::Links,
+        Column::Inode,
+        Column::Modified,
+        Column::Changed,
+        Column::Accessed,
+        Column::Born,
+        Column::Target,
+    ];
+
+    fn field(self) -> Field {
+        let instant = DataType::Timestamp(TimeUnit::Microsecond, None);
+        let (name, kind, null) = match self {
+            Column::Path => ("path", DataType::Utf8, false),
+            Column::Name => ("name", DataType::Utf8, false),
+            Column::Kind => ("kind", DataType::Utf8, true),
+            Column::Size => ("size", DataType::Int64, true),
+            Column::Allocated => ("allocated", DataType::Int64, true),
+            Column::Mode => ("mode", DataType::Int64, true),
+            Column::Uid => ("uid", DataType::Int64, true),
+            Column::Gid => ("gid", DataType::Int64, true),
+            Column::Links => ("links", DataType::Int64, true),
+            Column::Inode => ("inode", DataType::Int64, true),
+            Column::Modified => ("modified", instant, true),
+            Column::Changed => ("changed", instant, true),
+            Column::Accessed => ("accessed", instant, true),
+            Column::Born => ("born", instant, true),
+            Column::Target => ("target", DataType::Utf8, true),
+        };
+        Field::new(name, kind, null)
+    }
+
+    /// Whether a directory alone says it.
+    fn is_of_a_name(self) -> bool {
+        matches!(self, Column::Path | Column::Name | Column::Kind)
+    }
+}
+
+/// The table.
+#[derive(Debug)]
+pub(crate) struct Files {
+    drives: Drives,
+    options: Options,
+    schema: SchemaRef,
+}
+
+impl Files {
+    pub fn new(drives: Drives, options: Options) -> Files {
+        let mut fields: Vec<Field> = Column::ALL.into_iter().map(Column::field).collect();
+        if drives.len() > 1 {
+            fields.push(drive_field());
+        }
+        Files { drives, options, schema: Arc::new(Schema::new(fields)) }
+    }
+}
+
+#[async_trait]
+impl TableProvider for Files {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        let each = filters.iter().map(|filter| match beginning("path", filter) {
+            Some(_) if self.options.push_down => TableProviderFilterPushDown::Inexact,
+            _ => TableProviderFilterPushDown::Unsupported,
+        });
+        Ok(each.collect())
+    }
+
+    async fn scan(
+        &self,
+        _state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let all: Vec<usize> = (0..self.schema.fields().len()).collect();
+        let wanted = projection.unwrap_or(&all);
+        let drive_at = wanted.iter().position(|column| self.schema.field(*column).name() == DRIVE);
+        let columns: Vec<Column> =
+            wanted.iter().filter_map(|column| Column::ALL.get(*column).copied()).collect();
+        let schema = Arc::new(Schema::new(columns.iter().map(|column| column.field()).collect::<Vec<_>>()));
+        let mut below = Below::default();
+        filters.iter().filter_map(|filter| beginning("path", filter)).for_each(|one| below.narrow(&one));
+        let limit = limit.map(|rows| rows as u64).filter(|_| self.options.push_down);
+        let walk = Walk { below, columns, schema, limit };
+        Ok(Arc::new(Scan::new(self.drives.clone(), Arc::new(walk), drive_at)))
+    }
+}
+
+/// A part of the tree in which all rows are.
+#[derive(Clone, Debug)]
+struct Below {
+    root: String,
+    /// The root and nothing below it.
+    alone: bool,
+}
+
+impl Default for Below {
+    fn default() -> Below {
+        Below { root: "/".to_owned(), alone: false }
+    }
+}
+
+impl Below {
+    /// Only where paths begin so, too.
+    fn narrow(&mut self, beginning: &Beginning) {
+        let (root, alone) = match beginning {
+            Beginning::Whole(path) => (path.as_str(), true),
+            // The last name is not whole.
+            Beginning::Of(path) => match path.rsplit_once('/') {
+                Some((root, _)) if !root.is_empty() => (root, false),
+                _ => return,
+            },
+        };
+        if root.len() > self.root.len() || alone {
+            *self = Below { root: root.to_owned(), alone };
+        }
+    }
+
+    /// Whether paths of a walk can be so: they have no empty names, nor `.` and `..`.
+    fn is_walked(&self) -> bool {
+        let mut names = self.root.split('/');
+        let absolute = names.next() == Some("");
+        absolute && (self.root == "/" || names.all(|name| !matches!(name, "" | "." | "..")))
+    }
+
+    /// The directories above the root.
+    fn above(&self) -> impl Iterator<Item = &str> {
+        let ends = self.root.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0);
+        ends.map(|end| &self.root[..end])
+    }
+}
+
+/// A walk over a tree.
+#[derive(Debug)]
+struct Walk {
+    below: Below,
+    columns: Vec<Column>,
+    schema: SchemaRef,
+    limit: Option<u64>,
+}
+
+impl Walk {
+    /// A link on the way to the root: a walk follows none, so that it finds nothing there.
+    fn is_behind_a_link(&self, drive: &mut Asked<'_>) -> Result<bool> {
+        for path in self.below.above() {
+            let ask = Ask { target: Target::Path(path.into()), operation: Operation::Stat, follow: false };
+            let mut link = false;
+            let refusal = drive.ask(&ask, |record| {
+                if let Record::Entry(entry) = record {
+                    link = kind_of(entry.mode) == Some("link");
+                }
+                Ok(ControlFlow::Continue(()))
+            })?;
+            if link || refusal.is_some() {
+                return Ok(link);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Work for Walk {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Below { root, alone } = &self.below;
+        let names: Vec<_> = self.schema.fields().iter().map(|field| field.name().as_str()).collect();
+        let what = if *alone { "file" } else { "files below" };
+        write!(f, "{what} {root}, columns=[{}]", names.join(", "))?;
+        self.limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))
+    }
+
+    fn run(&self, drive: &mut Asked<'_>, _context: &Arc<TaskContext>, emit: Emit<'_>) -> Result<()> {
+        if !self.below.is_walked() || self.limit == Some(0) || self.is_behind_a_link(drive)? {
+            return Ok(());
+        }
+        let names = self.columns.iter().all(|column| column.is_of_a_name());
+        let ask = Ask {
+            target: Target::Tree {
+                root: self.below.root.clone().into(),
+                include: Vec::new(),
+                exclude: Vec::new(),
+                max_depth: if self.below.alone { 0 } else { u32::MAX },
+            },
+            operation: if names { Operation::Names } else { Operation::List },
+            follow: false,
+        };
+        let way = drive.way.clone();
+        let mut rows = Building::new(&self.columns);
+        let (mut left, mut ended) = (self.limit.unwrap_or(u64::MAX), false);
+        let refusal = drive.ask(&ask, |record| {
+            match record {
+                Record::Entry(entry) => rows.push(&entry),
+                Record::Name { path, kind } => rows.push(&FileEntry::of_name(path, kind)),
+                Record::Failed { path, failure } => {
+                    way.failed(&path, &failure);
+                    return Ok(ControlFlow::Continue(()));
+                }
+                _ => return Ok(ControlFlow::Continue(())),
+            }
+            left -= 1;
+            if rows.rows == BATCH {
+                ended = emit(rows.finish(&self.schema)?)?.is_break();
+            }
+            Ok(if left == 0 || ended { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        if rows.rows > 0 && !ended {
+            let _no_more = emit(rows.finish(&self.schema)?)?;
+        }
+        match refusal {
+            // Nothing is there that a condition speaks of.
+            None | Some(Failure::NotFound | Failure::NotADirectory) => {}
+            Some(failure) => way.failed(self.below.root.as_bytes(), &failure),
+        }
+        Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// What a file is; `None`: nothing is said of it.
+fn kind_of(mode: u16) -> Option<&'static str> {
+    Some(match mode >> 12 {
+        0o10 => "file",
+        0o4 => "directory",
+        0o12 => "link",
+        0o6 => "block device",
+        0o2 => "character device",
+        0o1 => "pipe",
+        0o14 => "socket",
+        _ => return None,
+    })
+}
+
+/// A column in the making.
+enum Builder {
+    Text(StringBuilder),
+    Number(Int64Builder),
+    Time(TimestampMicrosecondBuilder),
+}
+
+/// A batch in the making.
+struct Building {
+    columns: Vec<(Column, Builder)>,
+    rows: usize,
+}
+
+/// Microseconds since 1970, without a part of one.
+fn micros((seconds, nanoseconds): (i64, u32)) -> Option<i64> {
+    seconds.checked_mul(1_000_000)?.checked_add(i64::from(nanoseconds / 1000))
+}
+
+impl Building {
+    fn new(columns: &[Column]) -> Building {
+        let builder = |column: &Column| match column.field().data_type() {
+            DataType::Utf8 => Builder::Text(StringBuilder::new()),
+            DataType::Int64 => Builder::Number(Int64Builder::new()),
+            _ => Builder::Time(TimestampMicrosecondBuilder::new()),
+        };
+        Building { columns: columns.iter().map(|column| (*column, builder(column))).collect(), rows: 0 }
+    }
+
+    fn push(&mut self, entry: &FileEntry<'_>) {
+        self.rows += 1;
+        let path = String::from_utf8_lossy(&entry.path);
+        // Of a name in a directory that may not be searched there is no more to be had.
+        let known = !entry.is_name_alone();
+        let whole = |number: u64| Some(i64::try_from(number).unwrap_or(i64::MAX));
+        for (column, builder) in &mut self.columns {
+            match builder {
+                Builder::Text(texts) => texts.append_option(match column {
+                    Column::Path => Some(path.clone()),
+                    Column::Name => Some(Cow::Borrowed(match path.rsplit_once('/') {
+                        Some((_, name)) if !name.is_empty() => name,
+                        _ => &path,
+                    })),
+                    Column::Kind => kind_of(entry.mode).map(Cow::Borrowed),
+                    _ => entry.link.as_ref().map(|link| String::from_utf8_lossy(link)),
+                }),
+                Builder::Number(numbers) => numbers.append_option(match column {
+                    _ if !known => None,
+                    Column::Size => whole(entry.size),
+                    Column::Allocated => whole(entry.sectors.saturating_mul(512)),
+                    Column::Mode => whole(u64::from(entry.mode & 0o7777)),
+                    Column::Uid => whole(entry.uid.into()),
+                    Column::Gid => whole(entry.gid.into()),
+                    Column::Links => whole(entry.links.into()),
+                    _ => whole(entry.ino),
+                }),
+                Builder::Time(times) => times.append_option(match column {
+                    _ if !known => None,
+                    Column::Accessed => micros(entry.times[0]),
+                    Column::Modified => micros(entry.times[1]),
+                    Column::Changed => micros(entry.times[2]),
+                    _ => entry.birth.and_then(micros),
+                }),
+            }
+        }
+    }
+
+    fn finish(&mut self, schema: &SchemaRef) -> Result<RecordBatch> {
+        let rows = std::mem::take(&mut self.rows);
+        let columns = self.columns.iter_mut().map(|(_, builder)| match builder {
+            Builder::Text(texts) => Arc::new(texts.finish()) as ArrayRef,
+            Builder::Number(numbers) => Arc::new(numbers.finish()),
+            Builder::Time(times) => Arc::new(times.finish()),
+        });
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        Ok(RecordBatch::try_new_with_options(schema.clone(), columns.collect(), &options)?)
+    }
+}

@@ -1,0 +1,81 @@
+//! SQL over the files of drives that understand files: tables of DataFusion whose projection, conditions,
+//! limits and groups are worked out in the drives, where that is exact.
+//!
+//! | table | rows |
+//! | --- | --- |
+//! | `files` | what is known of every file, directory and link of the volume |
+//! | `lines('/var/log/**')` | lines of text files |
+//! | `csv('/data/*.csv')`, `tsv(...)`, `json(...)`, `parquet(...)` | rows of files |
+//!
+//! How a query passes: [`context`] makes a session of DataFusion's with these tables -> a table (`files`,
+//! `lines`, `rows`) takes from the plan what the drive can do (`condition`, `pattern`), and what is left is
+//! DataFusion's; `aggregate` hands groups of rows to the drive -> [`Scan`] opens each drive in a thread of
+//! its own, asks it by FSRLib, and hands on its records as batches of Arrow's.
+
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
+mod aggregate;
+mod condition;
+mod files;
+mod function;
+mod lines;
+mod pattern;
+mod rows;
+mod scan;
+mod way;
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use datafusion::prelude::{SessionConfig, SessionContext};
+
+pub use scan::Scan;
+pub use way::{Drives, Way};
+
+/// The column that says which drive a row is of, where there are several.
+pub(crate) const DRIVE: &str = "drive";
+
+/// How queries are planned.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Conditions, limits and groups go to the drives. Without it they answer rows, and DataFusion does all
+    /// else.
+    pub push_down: bool,
+    /// Partitions in which DataFusion does its own part.
+    pub partitions: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { push_down: true, partitions: std::thread::available_parallelism().map_or(1, usize::from) }
+    }
+}
+
+/// A session of DataFusion's with the tables of these drives.
+///
+/// # Errors
+/// DataFusion takes a table's name for another's.
+pub fn context(drives: Drives, runtime: Arc<RuntimeEnv>, options: Options) -> Result<SessionContext> {
+    let config =
+        SessionConfig::new().with_target_partitions(options.partitions).with_information_schema(true);
+    let mut rules = PhysicalOptimizer::new().rules;
+    if options.push_down {
+        // Before partial and final groups become one.
+        rules.insert(0, Arc::new(aggregate::InDrive));
+    }
+    let state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_runtime_env(runtime)
+        .with_default_features()
+        .with_physical_optimizer_rules(rules)
+        .build();
+    let context = SessionContext::new_with_state(state);
+    context.register_table("files", Arc::new(files::Files::new(drives.clone(), options)))?;
+    for (name, function) in function::all(&drives, options) {
+        context.register_udtf(name, function);
+    }
+    Ok(context)
+}

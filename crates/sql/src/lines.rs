@@ -1,0 +1,239 @@
+//! The table of lines of text files, which the drives search (`nearside grep`).
+
+use std::any::Any;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{
+    ArrayRef, Int64Builder, RecordBatch, RecordBatchOptions, StringBuilder, StringDictionaryBuilder,
+};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef};
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::{Result, plan_err};
+use datafusion::execution::TaskContext;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use nearside_fsrlib::{Answer, Ask, Operation, Record, SearchOptions, Target};
+
+use crate::pattern;
+use crate::rows::name_of;
+use crate::scan::{Asked, Emit, Scan, Work, drive_field};
+use crate::way::Drives;
+use crate::{DRIVE, Options};
+
+/// Rows of a batch, and bytes of its texts, about.
+const BATCH: usize = 8192;
+const BYTES: usize = 1 << 20;
+
+const PATH: &str = "path";
+const LINE: &str = "line";
+const TEXT: &str = "text";
+
+/// The table.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    drives: Drives,
+    options: Options,
+    target: Target,
+    search: SearchOptions,
+    schema: SchemaRef,
+}
+
+impl Lines {
+    pub fn new(drives: &Drives, options: Options, target: Target, words: &[&str]) -> Result<Lines> {
+        let mut search = SearchOptions {
+            // Every line matches it.
+            patterns: vec![Vec::new()],
+            answer: Answer::Lines,
+            without_binary: true,
+            only_matching_files: true,
+            numbers: true,
+            ..SearchOptions::default()
+        };
+        for word in words {
+            match *word {
+                "binary" => (search.text, search.without_binary) = (true, false),
+                "search-zip" => search.decompress = true,
+                _ => return plan_err!("lines: {word:?} is no option of it"),
+            }
+        }
+        let mut fields = vec![
+            Field::new(PATH, DataType::Utf8, false),
+            Field::new(LINE, DataType::Int64, false),
+            Field::new(TEXT, DataType::Utf8, false),
+        ];
+        if drives.len() > 1 {
+            fields.push(drive_field());
+        }
+        let schema = Arc::new(Schema::new(fields));
+        Ok(Lines { drives: drives.clone(), options, target, search, schema })
+    }
+
+    fn own(&self) -> usize {
+        self.schema.fields().iter().filter(|field| field.name() != DRIVE).count()
+    }
+}
+
+#[async_trait]
+impl TableProvider for Lines {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        let each = filters.iter().map(|filter| match pattern::line(TEXT, filter) {
+            Some(_) if self.options.push_down => TableProviderFilterPushDown::Inexact,
+            _ => TableProviderFilterPushDown::Unsupported,
+        });
+        Ok(each.collect())
+    }
+
+    async fn scan(
+        &self,
+        _state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let all: Vec<usize> = (0..self.schema.fields().len()).collect();
+        let wanted = projection.unwrap_or(&all);
+        let drive_at = wanted.iter().position(|column| *column >= self.own());
+        let columns: Vec<usize> = wanted.iter().copied().filter(|column| *column < self.own()).collect();
+        let mut search = self.search.clone();
+        // One that says more finds less; DataFusion asks all of them again.
+        let patterns = filters.iter().filter_map(|filter| pattern::line(TEXT, filter));
+        if let Some(best) = patterns.max_by_key(|hir| hir.properties().minimum_len()) {
+            search.patterns = vec![best.to_string().into_bytes()];
+        }
+        search.numbers = columns.contains(&1);
+        let limit = limit.map(|rows| rows as u64).filter(|_| self.options.push_down);
+        search.max_count = limit;
+        let schema = Arc::new(self.schema.project(&columns)?);
+        let asked = Search { target: self.target.clone(), search, columns, schema, limit };
+        Ok(Arc::new(Scan::new(self.drives.clone(), Arc::new(asked), drive_at)))
+    }
+}
+
+/// A search.
+#[derive(Debug)]
+struct Search {
+    target: Target,
+    search: SearchOptions,
+    columns: Vec<usize>,
+    schema: SchemaRef,
+    limit: Option<u64>,
+}
+
+/// A batch in the making.
+#[derive(Default)]
+struct Building {
+    paths: StringDictionaryBuilder<Int32Type>,
+    lines: Int64Builder,
+    texts: StringBuilder,
+    rows: usize,
+    bytes: usize,
+}
+
+impl Building {
+    fn push(&mut self, path: &[u8], line: u64, text: &[u8]) {
+        self.rows += 1;
+        self.bytes += text.len();
+        self.paths.append_value(String::from_utf8_lossy(path));
+        self.lines.append_value(i64::try_from(line).unwrap_or(i64::MAX));
+        self.texts.append_value(String::from_utf8_lossy(text));
+    }
+
+    fn is_full(&self) -> bool {
+        self.rows >= BATCH || self.bytes >= BYTES
+    }
+
+    fn finish(&mut self, columns: &[usize], schema: &SchemaRef) -> Result<RecordBatch> {
+        let rows = std::mem::take(&mut self.rows);
+        self.bytes = 0;
+        let all: [ArrayRef; 3] = [
+            cast(&self.paths.finish(), &DataType::Utf8)?,
+            Arc::new(self.lines.finish()),
+            Arc::new(self.texts.finish()),
+        ];
+        let columns = columns.iter().filter_map(|column| all.get(*column).cloned()).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+    }
+}
+
+impl Work for Search {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.schema.fields().iter().map(|field| field.name().as_str()).collect();
+        write!(
+            f,
+            "lines {}, columns=[{}]",
+            String::from_utf8_lossy(name_of(&self.target)),
+            names.join(", ")
+        )?;
+        for pattern in self.search.patterns.iter().filter(|pattern| !pattern.is_empty()) {
+            write!(f, ", pattern={}", String::from_utf8_lossy(pattern))?;
+        }
+        self.limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))
+    }
+
+    fn run(&self, drive: &mut Asked<'_>, _context: &Arc<TaskContext>, emit: Emit<'_>) -> Result<()> {
+        let mut left = self.limit.unwrap_or(u64::MAX);
+        if left == 0 {
+            return Ok(());
+        }
+        let operation = Operation::Search(self.search.clone());
+        let ask = Ask { target: self.target.clone(), operation, follow: true };
+        let way = drive.way.clone();
+        let mut path = name_of(&self.target).to_vec();
+        let (mut rows, mut ended, mut line) = (Building::default(), false, Vec::new());
+        let refusal = drive.ask(&ask, |record| {
+            match record {
+                Record::File { path: file, .. } => file.as_ref().clone_into(&mut path),
+                Record::Failed { path, failure } => way.failed(&path, &failure),
+                Record::Line { bytes, continues: true, .. } => line.extend_from_slice(&bytes),
+                Record::Line { number, bytes, .. } => {
+                    match line.is_empty() {
+                        true => rows.push(&path, number, &bytes),
+                        false => {
+                            line.extend_from_slice(&bytes);
+                            rows.push(&path, number, &line);
+                            line = Vec::new();
+                        }
+                    }
+                    left -= 1;
+                    if rows.is_full() {
+                        ended = emit(rows.finish(&self.columns, &self.schema)?)?.is_break();
+                    }
+                }
+                _ => {}
+            }
+            Ok(if left == 0 || ended { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        if rows.rows > 0 && !ended {
+            let _no_more = emit(rows.finish(&self.columns, &self.schema)?)?;
+        }
+        if let Some(failure) = refusal {
+            way.failed(name_of(&self.target), &failure);
+        }
+        Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

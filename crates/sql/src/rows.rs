@@ -1,0 +1,299 @@
+//! Rows of CSV, JSON-lines and Parquet files, which the drives choose (`nearside select`).
+
+use std::any::Any;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef, TimeUnit};
+use datafusion::arrow::ipc::reader::StreamReader;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::{Result, exec_datafusion_err, plan_err};
+use datafusion::execution::TaskContext;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use nearside_fsrlib::{Ask, ColumnType, Failure, Operation, Record, RowFormat, SelectOptions, Target, Term};
+
+use crate::scan::{Asked, Emit, Scan, Work, drive_field, refused};
+use crate::way::Drives;
+use crate::{DRIVE, Options, condition};
+
+/// Files as a table, each drive's as a part of it.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    drives: Drives,
+    options: Options,
+    asked: Chosen,
+    /// Behind the files' columns the drive's name, where there are several.
+    schema: SchemaRef,
+}
+
+/// Of which files, and what of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Chosen {
+    pub target: Target,
+    pub select: SelectOptions,
+    /// Most rows of a drive.
+    pub limit: Option<u64>,
+    /// Columns of its batches.
+    pub schema: SchemaRef,
+}
+
+/// The type of a column that drives know, where they do.
+fn kind_of(kind: &DataType) -> Option<ColumnType> {
+    Some(match kind {
+        DataType::Boolean => ColumnType::Bool,
+        DataType::Int64 => ColumnType::Int64,
+        DataType::Float64 => ColumnType::Float64,
+        DataType::Date32 => ColumnType::Date,
+        DataType::Timestamp(TimeUnit::Microsecond, None) => ColumnType::Timestamp,
+        DataType::Utf8 => ColumnType::Utf8,
+        _ => return None,
+    })
+}
+
+/// The batches of a record.
+pub(crate) fn batches(stream: &[u8]) -> Result<Vec<RecordBatch>> {
+    Ok(StreamReader::try_new(stream, None)?.collect::<Result<_, _>>()?)
+}
+
+/// The operation's files as messages name them.
+pub(crate) fn name_of(target: &Target) -> &[u8] {
+    match target {
+        Target::Path(path) | Target::Glob(path) | Target::Tree { root: path, .. } => path,
+        _ => b"/",
+    }
+}
+
+impl Rows {
+    /// A table, of the columns that the first file has that says so: of drive after drive.
+    pub fn open(drives: &Drives, options: Options, target: Target, select: SelectOptions) -> Result<Rows> {
+        let mut columns = None;
+        for way in drives.iter() {
+            let mut drive = Asked::open(way)?;
+            // What is wrong with a file is said when its rows are asked for.
+            let mut why = None;
+            let first = Operation::Select(Box::new(SelectOptions { limit: Some(0), ..select.clone() }));
+            let ask = Ask { target: target.clone(), operation: first, follow: true };
+            let refusal = drive.ask(&ask, |record| {
+                match record {
+                    Record::Batch { stream, .. } => {
+                        columns = Some(StreamReader::try_new(&*stream, None)?.schema())
+                    }
+                    Record::Failed { path, failure } if why.is_none() => {
+                        why = Some((path.into_owned(), failure))
+                    }
+                    _ => {}
+                }
+                Ok(if columns.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            })?;
+            if columns.is_some() {
+                break;
+            }
+            let why = refusal.map(|refusal| (name_of(&target).to_vec(), refusal)).or(why);
+            match why {
+                // Another drive may have such files.
+                None | Some((_, Failure::NotFound)) => {}
+                Some((path, failure)) => return Err(refused(way, &path, &failure)),
+            }
+        }
+        let Some(columns) = columns else {
+            return plan_err!("{}: no such file", String::from_utf8_lossy(name_of(&target)));
+        };
+        Rows::of(drives, options, target, select, columns)
+    }
+
+    fn of(
+        drives: &Drives,
+        options: Options,
+        target: Target,
+        mut select: SelectOptions,
+        columns: SchemaRef,
+    ) -> Result<Rows> {
+        // Other files' columns are of the same types; Parquet says itself which.
+        if select.format != RowFormat::Parquet {
+            let typed = columns.fields().iter().map(|field| {
+                let kind = kind_of(field.data_type());
+                kind.map(|kind| (field.name().clone(), kind))
+                    .ok_or_else(|| exec_datafusion_err!("a column of the type {}", field.data_type()))
+            });
+            select.schema = typed.collect::<Result<_>>()?;
+        }
+        let mut fields: Vec<_> = columns.fields().iter().cloned().collect();
+        if drives.len() > 1 {
+            if columns.column_with_name(DRIVE).is_some() {
+                return plan_err!("a column {DRIVE} stands beside that of several drives");
+            }
+            fields.push(Arc::new(drive_field()));
+        }
+        let asked = Chosen { target, select, limit: None, schema: columns };
+        Ok(Rows { drives: drives.clone(), options, asked, schema: Arc::new(Schema::new(fields)) })
+    }
+}
+
+#[async_trait]
+impl TableProvider for Rows {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        match self.options.push_down {
+            true => Ok(condition::split(filters, &self.asked.schema).0),
+            false => Ok(vec![TableProviderFilterPushDown::Unsupported; filters.len()]),
+        }
+    }
+
+    async fn scan(
+        &self,
+        _state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let own = &self.asked.schema;
+        let all: Vec<usize> = (0..self.schema.fields().len()).collect();
+        let wanted = projection.unwrap_or(&all);
+        let drive_at = wanted.iter().position(|column| *column >= own.fields().len());
+        let columns: Vec<usize> =
+            wanted.iter().copied().filter(|column| *column < own.fields().len()).collect();
+        let mut asked = self.asked.clone();
+        asked.schema = Arc::new(own.project(&columns)?);
+        asked.select.columns = asked.schema.fields().iter().map(|field| field.name().clone()).collect();
+        let filters: Vec<&Expr> = filters.iter().collect();
+        if self.options.push_down {
+            asked.select.filter = condition::split(&filters, own).1.terms;
+        }
+        if asked.select.columns.is_empty() {
+            asked.select.columns.extend(asked.counted_by(own));
+        }
+        // DataFusion says a limit only where no condition is left to it.
+        asked.limit = limit.map(|rows| rows as u64).filter(|_| self.options.push_down);
+        asked.select.limit = asked.limit;
+        Ok(Arc::new(Scan::new(self.drives.clone(), Arc::new(asked), drive_at)))
+    }
+}
+
+impl Chosen {
+    /// By which column rows are counted of which none is wanted: a file without it is not of this table.
+    fn counted_by(&self, own: &Schema) -> Option<String> {
+        let asked = self.select.filter.iter().find_map(|term| match term {
+            Term::Column(name) => Some(name.clone()),
+            _ => None,
+        });
+        asked.or_else(|| own.fields().first().map(|field| field.name().clone()))
+    }
+
+    pub fn operation(&self) -> Operation {
+        Operation::Select(Box::new(self.select.clone()))
+    }
+
+    /// A batch of the drive's with the columns that are promised, or what is wrong with it.
+    fn fitting(&self, batch: &RecordBatch) -> Result<RecordBatch, String> {
+        let mut columns = Vec::with_capacity(self.schema.fields().len());
+        for field in self.schema.fields() {
+            let Some((at, own)) = batch.schema_ref().column_with_name(field.name()) else {
+                return Err(format!("it has no column {}", field.name()));
+            };
+            if own.data_type() != field.data_type() {
+                let (here, there) = (own.data_type(), field.data_type());
+                return Err(format!("column {} is {here}, and {there} in the first file", field.name()));
+            }
+            columns.push(batch.column(at).clone());
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
+            .map_err(|error| error.to_string())
+    }
+}
+
+impl Work for Chosen {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        describe(&self.target, &self.select, f)
+    }
+
+    fn run(&self, drive: &mut Asked<'_>, _context: &Arc<TaskContext>, emit: Emit<'_>) -> Result<()> {
+        let ask = Ask { target: self.target.clone(), operation: self.operation(), follow: true };
+        let mut name = name_of(&self.target).to_vec();
+        let (mut left, mut unfit) = (self.limit.unwrap_or(u64::MAX), false);
+        let way = drive.way.clone();
+        if left == 0 {
+            return Ok(());
+        }
+        let refusal = drive.ask(&ask, |record| {
+            match record {
+                Record::File { path, .. } => {
+                    unfit &= name == *path;
+                    path.as_ref().clone_into(&mut name);
+                }
+                Record::Failed { path, failure } => way.failed(&path, &failure),
+                Record::Batch { stream, .. } => {
+                    for batch in batches(&stream)?.iter().filter(|batch| batch.num_rows() > 0) {
+                        let rows = left.min(batch.num_rows() as u64);
+                        match self.fitting(&batch.slice(0, rows as usize)) {
+                            Err(_) if unfit => {}
+                            Err(what) => {
+                                unfit = true;
+                                way.failed(&name, &Failure::NotATable(format!("Not such a table: {what}")));
+                            }
+                            Ok(batch) => {
+                                left -= rows;
+                                if emit(batch)?.is_break() || left == 0 {
+                                    return Ok(ControlFlow::Break(()));
+                                }
+                            }
+                        }
+                    }
+                }
+                _ => {}
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        if let Some(failure) = refusal {
+            way.failed(name_of(&self.target), &failure);
+        }
+        Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// What a plan shows of a selection: in the words of `nearside select`.
+pub(crate) fn describe(target: &Target, select: &SelectOptions, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let format = match select.format {
+        RowFormat::Csv { .. } => "csv",
+        RowFormat::JsonLines => "json",
+        RowFormat::Parquet => "parquet",
+    };
+    write!(f, "{format} {}", String::from_utf8_lossy(name_of(target)))?;
+    if !select.group_by.is_empty() {
+        write!(f, ", group-by=[{}]", select.group_by.join(", "))?;
+    }
+    if !select.aggregates.is_empty() {
+        let all: Vec<_> = select.aggregates.iter().map(ToString::to_string).collect();
+        write!(f, ", aggregate=[{}]", all.join(", "))?;
+    }
+    if select.group_by.is_empty() && select.aggregates.is_empty() {
+        write!(f, ", columns=[{}]", select.columns.join(", "))?;
+    }
+    if !select.filter.is_empty() {
+        write!(f, ", where={}", condition::Shown(&select.filter))?;
+    }
+    select.limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))
+}
