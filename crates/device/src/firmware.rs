@@ -160,6 +160,8 @@ pub struct Progress {
     pub worked: bool,
     /// When it wants to be stepped next at the latest; `None`: when a command comes.
     pub next: Option<Nanos>,
+    /// It waits for what a thread beside the reactors does.
+    pub beside: bool,
 }
 
 impl Progress {

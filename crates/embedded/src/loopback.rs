@@ -123,7 +123,15 @@ impl<S: Store, F: Firmware<S>> Peer for Runner<S, F> {
     #[inline]
     fn pump(&mut self, now: Nanos) -> Turn {
         let step = self.inner.pump(now);
-        if step.work > 0 { Turn::Worked } else { Turn::Idle { until: step.next } }
+        if step.work > 0 {
+            return Turn::Worked;
+        }
+        if step.beside {
+            // The caller's own command waits for a thread of a low priority: where all cores are busy, it
+            // would get a tenth of one beside a caller that spins.
+            std::thread::yield_now();
+        }
+        Turn::Idle { until: step.next }
     }
 
     /// Sleeps until shortly before the time; a store that waits for the kernel says `now`, and is asked again

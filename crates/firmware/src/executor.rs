@@ -676,6 +676,7 @@ impl<T> Executor<T> {
         progress.at(held.map(|task| task.until).min());
         if self.offloaded.load(Ordering::Acquire) > 0 {
             let soon = now + OFFLOADED_NS;
+            progress.beside = true;
             progress.next = Some(progress.next.map_or(soon, |next| next.min(soon)));
         }
         progress

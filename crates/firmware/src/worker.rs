@@ -373,11 +373,11 @@ impl Worker for FsrWorker {
     fn step(&mut self, now: Nanos, turn: &mut Turn, answer: &mut impl FnMut(Token, Outcome)) -> Progress {
         // First, so that what is cancelled here runs no more.
         let mut news = self.read_mail();
-        let mut progress = Progress { worked: news, next: None };
+        let mut progress = Progress { worked: news, ..Progress::default() };
         if let Site::Here(executor) = &mut self.site {
             let mut finished = std::mem::take(&mut self.finished);
             let ran = executor.step(now, turn, &mut finished);
-            progress = Progress { worked: ran.worked || news, next: ran.next };
+            progress = Progress { worked: ran.worked || news, ..ran };
             for (key, reply) in finished.drain(..) {
                 self.ended(key, Some(reply));
             }

@@ -81,7 +81,7 @@ impl Worker for Runs {
         for token in self.ended.drain(..) {
             done(token, Outcome { status: Status::ABORT_REQUESTED, result: 0, reply: Vec::new() });
         }
-        Progress { worked, next: None }
+        Progress { worked, ..Progress::default() }
     }
 
     fn cancel(&mut self, token: Token) {

@@ -4,6 +4,7 @@
 //! drive answers just that of each of its files, so the first step is the drive's where it knows how.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, RecordBatchOptions};
 use datafusion::arrow::compute::kernels::cmp::eq;
 use datafusion::arrow::compute::{cast, nullif};
-use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef, TimeUnit};
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result, exec_datafusion_err};
 use datafusion::config::ConfigOptions;
@@ -23,9 +24,12 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use futures::StreamExt;
-use nearside_fsrlib::{Aggregate, Ask, Failure, Function, Operation, Record, SelectOptions, Target, Term};
-use nearside_near_data::MAX_AGGREGATES;
+use nearside_fsrlib::{
+    Aggregate, Ask, ColumnType, Failure, Function, Operation, Record, SelectOptions, Target, Term,
+};
+use nearside_near_data::{MAX_AGGREGATES, MAX_ROW_GROUPS};
 
+use crate::batch::{batch, kind_of};
 use crate::rows::{self, Chosen};
 use crate::scan::{Asked, Emit, Scan, Work};
 use crate::way::Drives;
@@ -64,7 +68,7 @@ fn in_drive(node: &Arc<dyn ExecutionPlan>) -> Option<Scan> {
     let scan = step.input().as_any().downcast_ref::<Scan>()?;
     let chosen = scan.work.as_any().downcast_ref::<Chosen>()?;
     let first = *step.mode() == AggregateMode::Partial && chosen.limit.is_none();
-    let plain = step.group_expr().is_single() || step.group_expr().is_empty();
+    let plain = step.group_expr().is_single();
     if !first || !plain || step.filter_expr().iter().any(Option::is_some) || step.limit_options().is_some() {
         return None;
     }
@@ -89,6 +93,10 @@ fn in_drive(node: &Arc<dyn ExecutionPlan>) -> Option<Scan> {
         (scan.drive_at != Some(index)).then_some(field)
     };
     let made = step.aggr_expr().iter().map(|one| aggregate(one, &named)).collect::<Option<Vec<_>>>()?;
+    // Of no rows a drive makes a group where no column makes any.
+    if drive_at.is_some() && group_by.is_empty() {
+        return None;
+    }
     // Without either, a drive answers rows.
     if group_by.is_empty() && made.is_empty()
         || made.len() > MAX_AGGREGATES
@@ -126,8 +134,7 @@ fn in_drive(node: &Arc<dyn ExecutionPlan>) -> Option<Scan> {
 
 /// Values that a drive tells apart as DataFusion does: of floating-point numbers they are not.
 fn makes_groups(kind: &DataType) -> bool {
-    use DataType::{Boolean, Date32, Int64, Timestamp, Utf8};
-    matches!(kind, Boolean | Date32 | Int64 | Timestamp(TimeUnit::Microsecond, None) | Utf8)
+    kind_of(kind).is_some_and(|kind| kind != ColumnType::Float64)
 }
 
 fn has_order(kind: &DataType) -> bool {
@@ -201,7 +208,12 @@ impl Groups {
         }
         columns.truncate(self.schema.fields().len());
         for (column, field) in columns.iter_mut().zip(self.schema.fields()) {
-            *column = cast(column, field.data_type())?;
+            let (from, to) = (column.data_type(), field.data_type());
+            // How many there are has a sign in one of both.
+            if from != to && (from, to) != (&DataType::Int64, &DataType::UInt64) {
+                return Err(exec_datafusion_err!("{} is {from}, and not {to}", field.name()));
+            }
+            *column = cast(column, to)?;
         }
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
@@ -236,6 +248,48 @@ impl Groups {
     }
 }
 
+/// Most files of a drive whose groups are made here.
+const MOST_HERE: usize = 1 << 20;
+
+/// Groups of the file at hand.
+struct Held {
+    path: Vec<u8>,
+    batches: Vec<RecordBatch>,
+    rows: usize,
+}
+
+impl Held {
+    fn hold(&mut self, batch: RecordBatch) -> Result<()> {
+        self.rows += batch.num_rows();
+        if self.rows > MAX_ROW_GROUPS {
+            let path = String::from_utf8_lossy(&self.path);
+            return Err(exec_datafusion_err!("{path}: more than {MAX_ROW_GROUPS} groups of a file"));
+        }
+        self.batches.push(batch);
+        Ok(())
+    }
+
+    fn forget(&mut self) {
+        (self.batches, self.rows) = (Vec::new(), 0);
+    }
+
+    /// The file has ended, and another is at hand.
+    fn hand_on(
+        &mut self,
+        next: &[u8],
+        emit: &mut dyn FnMut(RecordBatch) -> Result<ControlFlow<()>>,
+    ) -> Result<ControlFlow<()>> {
+        next.clone_into(&mut self.path);
+        self.rows = 0;
+        for batch in std::mem::take(&mut self.batches) {
+            if emit(batch)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
 impl Work for Groups {
     fn schema(&self) -> SchemaRef {
         self.schema.clone()
@@ -249,30 +303,52 @@ impl Work for Groups {
         let operation = Operation::Select(Box::new(self.select.clone()));
         let ask = Ask { target: self.chosen.target.clone(), operation, follow: true };
         let way = drive.way.clone();
-        let (mut here, mut ended) = (Vec::new(), false);
+        let (mut here, mut bad) = (BTreeSet::new(), 0u64);
+        // A file's groups count once it has failed no more.
+        let mut held = Held { path: rows::name_of(&ask.target).to_vec(), batches: Vec::new(), rows: 0 };
         let refusal = drive.ask(&ask, |record| {
             match record {
-                // Too many groups, or a sum without room: DataFusion has other bounds.
-                Record::Failed { path, failure: Failure::InvalidRequest(_) } => here.push(path.into_owned()),
-                Record::Failed { path, failure } => way.failed(&path, &failure),
-                Record::Batch { stream, .. } => {
-                    for batch in rows::batches(&stream)? {
-                        ended = ended || emit(self.states(&batch)?)?.is_break();
+                Record::File { path, .. } => {
+                    if *path != held.path && held.hand_on(&path, emit)?.is_break() {
+                        return Ok(ControlFlow::Break(()));
                     }
+                }
+                Record::Failed { path, failure } => {
+                    if *path != held.path && held.hand_on(&path, emit)?.is_break() {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                    held.forget();
+                    match failure {
+                        // Too many groups, or a sum without room: DataFusion has other bounds.
+                        Failure::InvalidRequest(_) if here.len() < MOST_HERE => {
+                            here.insert(path.into_owned());
+                        }
+                        failure => way.failed(&path, &failure),
+                    }
+                }
+                Record::Batch { stream, bad: more, .. } => {
+                    bad = bad.saturating_add(more);
+                    held.hold(self.states(&batch(&way, &stream)?)?)?;
                 }
                 _ => {}
             }
-            Ok(if ended { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            Ok(ControlFlow::Continue(()))
         })?;
         match (refusal, &self.chosen.target) {
-            (Some(Failure::InvalidRequest(_)), Target::Path(path)) => here.push(path.clone()),
-            (Some(failure), target) => way.failed(rows::name_of(target), &failure),
+            (Some(Failure::InvalidRequest(_)), Target::Path(path)) => {
+                held.forget();
+                here.insert(path.clone());
+            }
+            (Some(failure), target) => {
+                held.forget();
+                way.failed(rows::name_of(target), &failure);
+            }
             (None, _) => {}
         }
+        rows::say_bad(&way, bad);
+        let mut ended = held.hand_on(&[], emit)?.is_break();
         for path in here {
-            if ended || self.made_here(drive, &path, context, emit)?.is_break() {
-                break;
-            }
+            ended = ended || self.made_here(drive, &path, context, emit)?.is_break();
         }
         Ok(())
     }

@@ -4,18 +4,19 @@
 //! more than that, DataFusion asks what is left once more: zero has a sign for DataFusion, by IEEE 754's
 //! totalOrder, and none for the drive.
 
-use datafusion::arrow::datatypes::{DataType, Schema, TimeUnit};
+use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::arrow::temporal_conversions::{date32_to_datetime, timestamp_us_to_datetime};
-use datafusion::common::ScalarValue;
+use datafusion::common::{Result, ScalarValue, plan_err};
 use datafusion::logical_expr::expr::{Between, InList, Like};
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, Operator, TableProviderFilterPushDown};
-use nearside_fsrlib::{Comparison, Literal, Term};
-use nearside_near_data::{MAX_REGEXES, MAX_TERM_TEXT, MAX_TERMS};
+use nearside_fsrlib::{ColumnType, Comparison, Literal, Term};
+use nearside_near_data::{MAX_REGEX_NEST, MAX_REGEX_TEXT, MAX_REGEXES, MAX_TERM_TEXT, MAX_TERMS};
+
+use crate::batch::kind_of;
+use crate::pattern::{Pattern, text_of};
 
 /// Deepest condition that is looked at.
 const DEEPEST: usize = 128;
-/// Longest regular expression that a drive takes.
-const LONGEST_REGEX: usize = 1000;
 
 /// A condition in a drive's words.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,60 +27,58 @@ pub(crate) struct Condition {
     pub wider: bool,
 }
 
-/// What each condition is to the drive, and all that it is asked of them: `None` where that is nothing.
-pub(crate) fn split(filters: &[&Expr], schema: &Schema) -> (Vec<TableProviderFilterPushDown>, Condition) {
-    let mut all = Condition::default();
+/// What a drive takes of conditions.
+fn has_room(terms: &[Term]) -> bool {
+    let regexes = terms.iter().filter(|term| matches!(term, Term::Regex(_))).count();
+    terms.len() <= MAX_TERMS && regexes <= MAX_REGEXES
+}
+
+/// What each condition is to the drive.
+pub(crate) fn split(filters: &[&Expr], schema: &Schema) -> Vec<TableProviderFilterPushDown> {
+    let mut all = Vec::new();
     let each = filters.iter().map(|filter| {
-        let Some(one) = Reader { schema }.condition(filter, 0) else {
+        let Some(one) = (Reader { schema }).condition(filter, 0) else {
             return TableProviderFilterPushDown::Unsupported;
         };
-        let regexes = |terms: &[Term]| terms.iter().filter(|term| matches!(term, Term::Regex(_))).count();
-        if all.terms.len() + one.terms.len() >= MAX_TERMS
-            || regexes(&all.terms) + regexes(&one.terms) > MAX_REGEXES
-        {
+        let before = all.len();
+        all.extend(one.terms);
+        all.push(Term::And);
+        if !has_room(&all) {
+            all.truncate(before);
             return TableProviderFilterPushDown::Unsupported;
         }
-        let first = all.terms.is_empty();
-        all.terms.extend(one.terms);
-        if !first {
-            all.terms.push(Term::And);
-        }
-        all.wider |= one.wider;
         match one.wider {
             true => TableProviderFilterPushDown::Inexact,
             false => TableProviderFilterPushDown::Exact,
         }
     });
-    let each = each.collect();
-    (each, all)
+    each.collect()
 }
 
-/// The kinds of values that drives know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Bool,
-    Int,
-    Float,
-    Date,
-    Timestamp,
-    Text,
-}
-
-fn kind_of(kind: &DataType) -> Option<Kind> {
-    Some(match kind {
-        DataType::Boolean => Kind::Bool,
-        DataType::Int64 => Kind::Int,
-        DataType::Float64 => Kind::Float,
-        DataType::Date32 => Kind::Date,
-        DataType::Timestamp(TimeUnit::Microsecond, None) => Kind::Timestamp,
-        DataType::Utf8 => Kind::Text,
-        _ => return None,
-    })
+/// All conditions that the drive was found to take, as one.
+///
+/// # Errors
+/// They are too many: DataFusion finds some after others, asks of each by itself, and leaves none to itself.
+pub(crate) fn all(filters: &[Expr], schema: &Schema) -> Result<Vec<Term>> {
+    let mut all = Vec::new();
+    for filter in filters {
+        let Some(one) = (Reader { schema }).condition(filter, 0) else { continue };
+        let first = all.is_empty();
+        all.extend(one.terms);
+        if !first {
+            all.push(Term::And);
+        }
+    }
+    if !has_room(&all) {
+        let bound = format!("{MAX_TERMS} terms and {MAX_REGEXES} regular expressions");
+        return plan_err!("a drive takes conditions of at most {bound}: --no-push-down asks none of it");
+    }
+    Ok(all)
 }
 
 /// One side of a comparison.
 struct Operand {
-    kind: Kind,
+    kind: ColumnType,
     term: Term,
 }
 
@@ -98,11 +97,11 @@ impl Operand {
 }
 
 /// A day or an instant as texts beside them are read: years of four digits.
-fn dated(scalar: &ScalarValue) -> Option<(Kind, String)> {
+fn dated(scalar: &ScalarValue) -> Option<(ColumnType, String)> {
     let (kind, time, form) = match scalar {
-        ScalarValue::Date32(Some(days)) => (Kind::Date, date32_to_datetime(*days)?, "%Y-%m-%d"),
+        ScalarValue::Date32(Some(days)) => (ColumnType::Date, date32_to_datetime(*days)?, "%Y-%m-%d"),
         ScalarValue::TimestampMicrosecond(Some(at), None) => {
-            (Kind::Timestamp, timestamp_us_to_datetime(*at)?, "%Y-%m-%dT%H:%M:%S%.6f")
+            (ColumnType::Timestamp, timestamp_us_to_datetime(*at)?, "%Y-%m-%dT%H:%M:%S%.6f")
         }
         _ => return None,
     };
@@ -113,10 +112,12 @@ fn dated(scalar: &ScalarValue) -> Option<(Kind, String)> {
 
 fn literal(scalar: &ScalarValue) -> Option<Operand> {
     let (kind, literal) = match scalar {
-        ScalarValue::Int64(Some(number)) => (Kind::Int, Literal::Int(*number)),
-        ScalarValue::Float64(Some(number)) if !number.is_nan() => (Kind::Float, Literal::Float(*number)),
+        ScalarValue::Int64(Some(number)) => (ColumnType::Int64, Literal::Int(*number)),
+        ScalarValue::Float64(Some(number)) if !number.is_nan() => {
+            (ColumnType::Float64, Literal::Float(*number))
+        }
         ScalarValue::Utf8(Some(text)) if text.len() <= MAX_TERM_TEXT => {
-            (Kind::Text, Literal::Text(text.clone()))
+            (ColumnType::Utf8, Literal::Text(text.clone()))
         }
         other => {
             let (kind, text) = dated(other)?;
@@ -153,29 +154,18 @@ fn beside_zero(comparison: Comparison, negative: bool) -> Option<(Comparison, bo
     })
 }
 
-/// `a < b` as `b > a`.
-fn turned(comparison: Comparison) -> Comparison {
-    match comparison {
-        Comparison::Less => Comparison::Greater,
-        Comparison::LessOrEqual => Comparison::GreaterOrEqual,
-        Comparison::Greater => Comparison::Less,
-        Comparison::GreaterOrEqual => Comparison::LessOrEqual,
-        same => same,
-    }
-}
-
 fn compared(left: Operand, comparison: Comparison, right: Operand) -> Option<Condition> {
     let (left, comparison, right) = match left.is_literal() {
-        true => (right, turned(comparison), left),
+        true => (right, comparison.turned(), left),
         false => (left, comparison, right),
     };
-    if left.is_literal() || left.kind != right.kind || left.kind == Kind::Bool {
+    if left.is_literal() || left.kind != right.kind || left.kind == ColumnType::Bool {
         return None;
     }
     let (comparison, wider) = match right.zero() {
         Some(negative) => beside_zero(comparison, negative)?,
         // Of two columns any may be a zero.
-        None if left.kind == Kind::Float && !right.is_literal() => return None,
+        None if left.kind == ColumnType::Float64 && !right.is_literal() => return None,
         None => (comparison, false),
     };
     Some(Condition { terms: vec![left.term, right.term, Term::Compare(comparison)], wider })
@@ -196,13 +186,6 @@ fn both(left: Condition, right: Condition, how: Term) -> Condition {
     let wider = left.wider || right.wider;
     let terms = left.terms.into_iter().chain(right.terms).chain([how]).collect();
     Condition { terms, wider }
-}
-
-fn text_of(expr: &Expr) -> Option<&str> {
-    match expr {
-        Expr::Literal(ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)), _) => Some(text),
-        _ => None,
-    }
 }
 
 /// A pattern of LIKE that means the same to both: a backslash stands before what it takes the meaning of.
@@ -234,7 +217,7 @@ impl Reader<'_> {
         let kind = match cast {
             None => own,
             // Beside a number with a point an integer is one.
-            Some(DataType::Float64) if own == Kind::Int => Kind::Float,
+            Some(DataType::Float64) if own == ColumnType::Int64 => ColumnType::Float64,
             Some(_) => return None,
         };
         Some(Operand { kind, term: Term::Column(column.name.clone()) })
@@ -252,23 +235,34 @@ impl Reader<'_> {
     }
 
     fn regex(&self, text: &Expr, pattern: &Expr, ignore_case: bool) -> Option<Condition> {
-        let column = self.column(text).filter(|column| column.kind == Kind::Text)?;
         let pattern = format!("{}{}", if ignore_case { "(?i)" } else { "" }, text_of(pattern)?);
-        let taken = pattern.len() <= LONGEST_REGEX
-            && regex_syntax::ParserBuilder::new().nest_limit(100).build().parse(&pattern).is_ok();
+        self.matches(text, pattern)
+    }
+
+    fn matches(&self, text: &Expr, pattern: String) -> Option<Condition> {
+        let column = self.column(text).filter(|column| column.kind == ColumnType::Utf8)?;
+        let taken = pattern.len() <= MAX_REGEX_TEXT
+            && regex_syntax::ParserBuilder::new().nest_limit(MAX_REGEX_NEST).build().parse(&pattern).is_ok();
         taken.then(|| Condition { terms: vec![column.term, Term::Regex(pattern)], wider: false })
     }
 
     fn like(&self, like: &Like) -> Option<Condition> {
-        let column = self.column(&like.expr).filter(|column| column.kind == Kind::Text)?;
-        let pattern = text_of(&like.pattern).filter(|pattern| is_plain_pattern(pattern))?.to_owned();
-        let taken = like.escape_char.is_none_or(|escape| escape == '\\');
-        let like = Term::Like { pattern, ignore_case: like.case_insensitive };
-        taken.then(|| Condition { terms: vec![column.term, like], wider: false })
+        let text = text_of(&like.pattern).filter(|pattern| is_plain_pattern(pattern))?;
+        if like.escape_char.is_some_and(|escape| escape != '\\') {
+            return None;
+        }
+        // Which characters are alike but for their case, DataFusion has from regular expressions.
+        if like.case_insensitive {
+            let pattern = Pattern { text, escape: '\\', ignore_case: true };
+            return self.matches(&like.expr, pattern.expression());
+        }
+        let column = self.column(&like.expr).filter(|column| column.kind == ColumnType::Utf8)?;
+        let like = Term::Like { pattern: text.to_owned(), ignore_case: false };
+        Some(Condition { terms: vec![column.term, like], wider: false })
     }
 
     fn among(&self, list: &InList) -> Option<Condition> {
-        let column = self.column(&list.expr).filter(|column| column.kind != Kind::Bool)?;
+        let column = self.column(&list.expr).filter(|column| column.kind != ColumnType::Bool)?;
         let mut terms = vec![column.term];
         for item in &list.list {
             let Expr::Literal(scalar, _) = item else { return None };
@@ -310,7 +304,7 @@ impl Reader<'_> {
             Expr::InList(list) => turned_round(self.among(list)?, list.negated),
             Expr::Like(like) => turned_round(self.like(like)?, like.negated),
             Expr::Column(_) => {
-                let column = self.column(expr).filter(|column| column.kind == Kind::Bool)?;
+                let column = self.column(expr).filter(|column| column.kind == ColumnType::Bool)?;
                 Some(Condition { terms: vec![column.term], wider: false })
             }
             _ => None,
@@ -334,7 +328,10 @@ impl std::fmt::Display for Shown<'_> {
             let nth = |nth: usize| taken.get(nth).map_or("?", String::as_str);
             let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
             held.push(match term {
-                Term::Column(name) => name.clone(),
+                Term::Column(name) => match name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+                    true => name.clone(),
+                    false => format!("\"{}\"", name.replace('"', "\"\"")),
+                },
                 Term::Literal(Literal::Null) => "null".to_owned(),
                 Term::Literal(Literal::Bool(is)) => is.to_string(),
                 Term::Literal(Literal::Int(number)) => number.to_string(),

@@ -158,29 +158,29 @@ impl TableProvider for Files {
 #[derive(Clone, Debug)]
 struct Below {
     root: String,
-    /// The root and nothing below it.
-    alone: bool,
+    /// How far below the root; 0: nothing.
+    depth: u32,
 }
 
 impl Default for Below {
     fn default() -> Below {
-        Below { root: "/".to_owned(), alone: false }
+        Below { root: "/".to_owned(), depth: u32::MAX }
     }
 }
 
 impl Below {
     /// Only where paths begin so, too.
     fn narrow(&mut self, beginning: &Beginning) {
-        let (root, alone) = match beginning {
-            Beginning::Whole(path) => (path.as_str(), true),
+        let (root, depth) = match beginning {
+            Beginning::Whole(path) => (path.as_str(), 0),
             // The last name is not whole.
             Beginning::Of(path) => match path.rsplit_once('/') {
-                Some((root, _)) if !root.is_empty() => (root, false),
+                Some((root, _)) if !root.is_empty() => (root, u32::MAX),
                 _ => return,
             },
         };
-        if root.len() > self.root.len() || alone {
-            *self = Below { root: root.to_owned(), alone };
+        if root.len() > self.root.len() || depth == 0 {
+            *self = Below { root: root.to_owned(), depth };
         }
     }
 
@@ -207,50 +207,52 @@ struct Walk {
     limit: Option<u64>,
 }
 
+/// What there is above the root of a walk.
+enum Above {
+    /// Directories that a walk goes through.
+    Walked,
+    /// Something that a walk does not get past: a link, which it does not follow, or what it may not list.
+    Ends,
+}
+
 impl Walk {
-    /// A link on the way to the root: a walk follows none, so that it finds nothing there.
-    fn is_behind_a_link(&self, drive: &mut Asked<'_>) -> Result<bool> {
+    /// Whether a walk from the volume's root would come to this one's. What it would say on its way is said.
+    fn above(&self, drive: &mut Asked<'_>) -> Result<Above> {
         for path in self.below.above() {
-            let ask = Ask { target: Target::Path(path.into()), operation: Operation::Stat, follow: false };
-            let mut link = false;
-            let refusal = drive.ask(&ask, |record| {
+            let ask = |operation| Ask { target: Target::Path(path.into()), operation, follow: false };
+            let mut directory = false;
+            let refusal = drive.ask(&ask(Operation::Stat), |record| {
                 if let Record::Entry(entry) = record {
-                    link = kind_of(entry.mode) == Some("link");
+                    directory = kind_of(entry.mode) == Some("directory");
                 }
                 Ok(ControlFlow::Continue(()))
             })?;
-            if link || refusal.is_some() {
-                return Ok(link);
+            let refusal = match refusal {
+                None if !directory => return Ok(Above::Ends),
+                None => drive.ask(&ask(Operation::Names), |_| Ok(ControlFlow::Break(())))?,
+                refusal => refusal,
+            };
+            match refusal {
+                None => {}
+                Some(Failure::NotFound | Failure::NotADirectory) => return Ok(Above::Ends),
+                Some(failure) => {
+                    drive.way.failed(path.as_bytes(), &failure);
+                    return Ok(Above::Ends);
+                }
             }
         }
-        Ok(false)
-    }
-}
-
-impl Work for Walk {
-    fn schema(&self) -> SchemaRef {
-        self.schema.clone()
+        Ok(Above::Walked)
     }
 
-    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Below { root, alone } = &self.below;
-        let names: Vec<_> = self.schema.fields().iter().map(|field| field.name().as_str()).collect();
-        let what = if *alone { "file" } else { "files below" };
-        write!(f, "{what} {root}, columns=[{}]", names.join(", "))?;
-        self.limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))
-    }
-
-    fn run(&self, drive: &mut Asked<'_>, _context: &Arc<TaskContext>, emit: Emit<'_>) -> Result<()> {
-        if !self.below.is_walked() || self.limit == Some(0) || self.is_behind_a_link(drive)? {
-            return Ok(());
-        }
+    /// The walk. What was refused.
+    fn walk(&self, drive: &mut Asked<'_>, below: &Below, emit: Emit<'_>) -> Result<Option<Failure>> {
         let names = self.columns.iter().all(|column| column.is_of_a_name());
         let ask = Ask {
             target: Target::Tree {
-                root: self.below.root.clone().into(),
+                root: below.root.clone().into(),
                 include: Vec::new(),
                 exclude: Vec::new(),
-                max_depth: if self.below.alone { 0 } else { u32::MAX },
+                max_depth: below.depth,
             },
             operation: if names { Operation::Names } else { Operation::List },
             follow: false,
@@ -277,10 +279,42 @@ impl Work for Walk {
         if rows.rows > 0 && !ended {
             let _no_more = emit(rows.finish(&self.schema)?)?;
         }
+        Ok(refusal)
+    }
+}
+
+impl Work for Walk {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Below { root, depth } = &self.below;
+        let names: Vec<_> = self.schema.fields().iter().map(|field| field.name().as_str()).collect();
+        let what = if *depth == 0 { "file" } else { "files below" };
+        write!(f, "{what} {root}, columns=[{}]", names.join(", "))?;
+        self.limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))
+    }
+
+    fn run(&self, drive: &mut Asked<'_>, _context: &Arc<TaskContext>, emit: Emit<'_>) -> Result<()> {
+        if !self.below.is_walked() || self.limit == Some(0) {
+            return Ok(());
+        }
+        if let Above::Ends = self.above(drive)? {
+            return Ok(());
+        }
+        let refusal = match (self.walk(drive, &self.below, emit)?, self.below.root.rsplit_once('/')) {
+            // Its directory may be read and not searched: there it has a name.
+            (Some(Failure::PermissionDenied), Some((parent, _))) if self.below.depth == 0 => {
+                let parent = if parent.is_empty() { "/" } else { parent };
+                self.walk(drive, &Below { root: parent.to_owned(), depth: 1 }, emit)?
+            }
+            (refusal, _) => refusal,
+        };
         match refusal {
             // Nothing is there that a condition speaks of.
             None | Some(Failure::NotFound | Failure::NotADirectory) => {}
-            Some(failure) => way.failed(self.below.root.as_bytes(), &failure),
+            Some(failure) => drive.way.failed(self.below.root.as_bytes(), &failure),
         }
         Ok(())
     }

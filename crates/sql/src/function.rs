@@ -83,6 +83,10 @@ fn select(name: &str, mut format: RowFormat, words: &[&str]) -> Result<SelectOpt
                 select.schema =
                     SelectOptions::schema(value).map_err(|e| plan_datafusion_err!("schema: {e}"))?;
             }
+            ("columns", Some(value), _) => {
+                let names = SelectOptions::names(value);
+                select.columns = names.map_err(|e| plan_datafusion_err!("columns: {e}"))?;
+            }
             ("skip-bad", None, _) => select.skip_bad = true,
             ("no-header", None, RowFormat::Csv { header, .. }) => *header = false,
             ("no-quote", None, RowFormat::Csv { quote, .. }) => *quote = None,

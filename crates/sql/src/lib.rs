@@ -15,6 +15,7 @@
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod aggregate;
+mod batch;
 mod condition;
 mod files;
 mod function;

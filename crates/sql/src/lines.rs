@@ -12,11 +12,11 @@ use datafusion::arrow::array::{
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{Result, plan_err};
+use datafusion::common::{Result, exec_datafusion_err, plan_err};
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
-use nearside_fsrlib::{Answer, Ask, Operation, Record, SearchOptions, Target};
+use nearside_fsrlib::{Answer, Ask, Failure, Operation, Record, SearchOptions, Target};
 
 use crate::pattern;
 use crate::rows::name_of;
@@ -27,6 +27,11 @@ use crate::{DRIVE, Options};
 /// Rows of a batch, and bytes of its texts, about.
 const BATCH: usize = 8192;
 const BYTES: usize = 1 << 20;
+
+/// Longest line that a drive answers.
+const LONGEST: usize = 64 << 20;
+/// Longest pattern that a drive is given: what stands for many characters takes some KiB.
+const LONGEST_PATTERN: usize = 32 << 10;
 
 const PATH: &str = "path";
 const LINE: &str = "line";
@@ -113,8 +118,10 @@ impl TableProvider for Lines {
         let mut search = self.search.clone();
         // One that says more finds less; DataFusion asks all of them again.
         let patterns = filters.iter().filter_map(|filter| pattern::line(TEXT, filter));
-        if let Some(best) = patterns.max_by_key(|hir| hir.properties().minimum_len()) {
-            search.patterns = vec![best.to_string().into_bytes()];
+        let patterns = patterns.map(|hir| (hir.properties().minimum_len(), hir.to_string()));
+        let patterns = patterns.filter(|(_, pattern)| pattern.len() <= LONGEST_PATTERN);
+        if let Some((_, best)) = patterns.max_by_key(|(least, _)| *least) {
+            search.patterns = vec![best.into_bytes()];
         }
         search.numbers = columns.contains(&1);
         let limit = limit.map(|rows| rows as u64).filter(|_| self.options.push_down);
@@ -192,20 +199,62 @@ impl Work for Search {
     }
 
     fn run(&self, drive: &mut Asked<'_>, _context: &Arc<TaskContext>, emit: Emit<'_>) -> Result<()> {
+        let refusal = match self.search(drive, &self.search, emit)? {
+            // Where a drive has other bounds than is thought here, it answers all lines.
+            Some(Failure::InvalidPattern(_)) => {
+                let all = SearchOptions { patterns: vec![Vec::new()], ..self.search.clone() };
+                self.search(drive, &all, emit)?
+            }
+            refusal => refusal,
+        };
+        if let Some(failure) = refusal {
+            drive.way.failed(name_of(&self.target), &failure);
+        }
+        Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Search {
+    /// Hands on the lines that a search finds. What was refused.
+    fn search(
+        &self,
+        drive: &mut Asked<'_>,
+        search: &SearchOptions,
+        emit: Emit<'_>,
+    ) -> Result<Option<Failure>> {
         let mut left = self.limit.unwrap_or(u64::MAX);
         if left == 0 {
-            return Ok(());
+            return Ok(None);
         }
-        let operation = Operation::Search(self.search.clone());
+        let operation = Operation::Search(search.clone());
         let ask = Ask { target: self.target.clone(), operation, follow: true };
         let way = drive.way.clone();
         let mut path = name_of(&self.target).to_vec();
         let (mut rows, mut ended, mut line) = (Building::default(), false, Vec::new());
         let refusal = drive.ask(&ask, |record| {
             match record {
-                Record::File { path: file, .. } => file.as_ref().clone_into(&mut path),
-                Record::Failed { path, failure } => way.failed(&path, &failure),
-                Record::Line { bytes, continues: true, .. } => line.extend_from_slice(&bytes),
+                Record::File { path: file, .. } => {
+                    // One that is at hand is named again where an answer goes on, within a line, too.
+                    if *file != path {
+                        file.as_ref().clone_into(&mut path);
+                        line.clear();
+                    }
+                }
+                Record::Failed { path, failure } => {
+                    way.failed(&path, &failure);
+                    // It may have ended within a line.
+                    line.clear();
+                }
+                Record::Line { bytes, continues: true, .. } => {
+                    if line.len() + bytes.len() > LONGEST {
+                        return Err(exec_datafusion_err!("{}: a line without an end", way.name()));
+                    }
+                    line.extend_from_slice(&bytes);
+                }
                 Record::Line { number, bytes, .. } => {
                     match line.is_empty() {
                         true => rows.push(&path, number, &bytes),
@@ -227,13 +276,6 @@ impl Work for Search {
         if rows.rows > 0 && !ended {
             let _no_more = emit(rows.finish(&self.columns, &self.schema)?)?;
         }
-        if let Some(failure) = refusal {
-            way.failed(name_of(&self.target), &failure);
-        }
-        Ok(())
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
+        Ok(refusal)
     }
 }

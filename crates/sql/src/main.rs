@@ -5,17 +5,18 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Read};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::logical_expr::LogicalPlan;
 use futures::StreamExt;
 use nearside_cli::program::{
-    DriveArgs, Failure, Form, Outcome, complain, complain_of, exit, flowing, session,
+    DriveArgs, Failure, Form, Outcome, Progress, complain, complain_of, exit, flowing, session, to_cancel,
 };
-use nearside_fsrlib::{Failure as Refusal, Session, Transport};
+use nearside_fsrlib::{Failure as Refusal, Seen, Session, Transport};
 use nearside_sql::{Drives, Options, Way, context};
 
 mod written;
@@ -35,6 +36,11 @@ Tables: files; lines('/path'), csv('/path'), tsv('/path'), json('/path') (an obj
 those that a pattern matches ('/data/*.csv'), or of all below a directory ('/data/**'). With several drives each table has a part of \
 each, and a column drive. docs/SQL.md has the columns, the options of tables ('no-header', 'delimiter=;', 'schema=id utf8'), and what \
 is worked out in the drives; explain shows it of a query. Exit status: 0 all was answered, 1 something could not be read, 2 an error.";
+
+/// Warnings that are said.
+const MOST_WARNINGS: usize = 1024;
+/// More than any query has scans, of any number of drives.
+const MOST_THREADS: usize = 1 << 16;
 
 /// Ask drives in SQL: files, lines, and rows of CSV, JSON lines and Parquet
 ///
@@ -63,19 +69,37 @@ struct Cli {
     drive: DriveArgs,
 }
 
-/// What is said of drives, once.
+/// What is said of all drives.
 #[derive(Debug, Default)]
 struct Said {
+    /// Once each.
     warnings: Mutex<BTreeSet<String>>,
     failed: AtomicBool,
+    /// How far each session has come.
+    seen: Mutex<Vec<Arc<Seen>>>,
 }
 
 /// A drive by its name on the command line.
 #[derive(Debug)]
 struct Named {
     name: String,
+    /// There are others: what is said of it begins with its name.
+    several: bool,
     args: DriveArgs,
     said: Arc<Said>,
+}
+
+/// Whatever panicked held it for a moment, and left it whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Said {
+    /// Files and bytes.
+    fn so_far(&self) -> (u64, u64) {
+        let seen = lock(&self.seen);
+        seen.iter().map(|seen| seen.get()).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+    }
 }
 
 impl Way for Named {
@@ -84,22 +108,27 @@ impl Way for Named {
     }
 
     fn open(&self) -> Result<Session<Box<dyn Transport>>, String> {
-        session(&self.args).map_err(|failure| failure.to_string())
+        let session = session(&self.args).map_err(|failure| failure.to_string())?;
+        lock(&self.said.seen).push(session.seen());
+        Ok(session)
     }
 
     fn warn(&self, text: &str) {
-        let warning = format!("warning: {}: {text}", self.name);
-        let mut said = self.said.warnings.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.insert(warning.clone()) {
+        let warning = match self.several {
+            true => format!("warning: {}: {text}", self.name),
+            false => format!("warning: {text}"),
+        };
+        let mut said = lock(&self.said.warnings);
+        if said.len() < MOST_WARNINGS && said.insert(warning.clone()) {
             complain(&warning);
         }
     }
 
     fn failed(&self, path: &[u8], failure: &Refusal) {
         self.said.failed.store(true, Ordering::Relaxed);
-        let path = match self.name.as_str() {
-            "" => path.to_vec(),
-            name => [name.as_bytes(), b": ", path].concat(),
+        let path = match self.several {
+            true => [self.name.as_bytes(), b": ", path].concat(),
+            false => path.to_vec(),
         };
         complain_of(&path, failure);
     }
@@ -147,9 +176,9 @@ fn drives(cli: &Cli, names: Vec<OsString>, said: &Arc<Said>) -> Result<Drives, F
         if !known.insert(drive.clone()) {
             return Err(Failure::Message(format!("{}: named twice", drive.to_string_lossy())));
         }
-        let name = if several { drive.to_string_lossy().into_owned() } else { String::new() };
+        let name = drive.to_string_lossy().into_owned();
         let args = DriveArgs { drive, ..args.clone() };
-        Ok(Arc::new(Named { name, args, said: said.clone() }) as Arc<dyn Way>)
+        Ok(Arc::new(Named { name, several, args, said: said.clone() }) as Arc<dyn Way>)
     });
     named.collect()
 }
@@ -161,7 +190,7 @@ struct DriveDefaults {
     drive: DriveArgs,
 }
 
-async fn answer(cli: &Cli, drives: Drives) -> Result<(), Failure> {
+async fn answer(cli: &Cli, drives: Drives, mut progress: Progress) -> Result<(), Failure> {
     let failed = |error: datafusion::error::DataFusionError| Failure::Message(error.strip_backtrace());
     let query = query_of(cli)?;
     let options = Options { push_down: !cli.no_push_down, ..Options::default() };
@@ -178,11 +207,18 @@ async fn answer(cli: &Cli, drives: Drives) -> Result<(), Failure> {
         None if std::io::stdout().is_terminal() => Form::Table,
         None => Form::Csv,
     };
+    let explains = matches!(frame.logical_plan(), LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
     let mut batches = frame.execute_stream().await.map_err(failed)?;
-    let mut written = Written::new(form, cli.drive.json, &batches.schema())?;
+    let mut written = match form {
+        Form::Table if explains => Written::plan(),
+        form => Written::new(form, cli.drive.json, &batches.schema())?,
+    };
     while let Some(batch) = batches.next().await {
-        written.write(&batch.map_err(failed)?)?;
+        let batch = batch.map_err(failed)?;
+        progress.record();
+        written.write(&batch)?;
     }
+    progress.end();
     written.end()
 }
 
@@ -192,8 +228,15 @@ fn run() -> Outcome {
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let said = Arc::new(Said::default());
     let drives = drives(&cli, names, &said)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
-    let answered = runtime.block_on(answer(&cli, drives));
+    // Before there is another thread: a drive of this host's kernel has to be told that nobody waits any more.
+    if drives.iter().any(|drive| drive.name().starts_with("/dev/")) {
+        to_cancel()?;
+    }
+    // A scan has a thread for each drive, and one that waits for another's must not keep that from starting.
+    let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(MOST_THREADS).build()?;
+    let so_far = said.clone();
+    let progress = Progress::new("in the drives", move || so_far.so_far());
+    let answered = runtime.block_on(answer(&cli, drives, progress));
     // A drive that hangs is not waited for where the answer has ended.
     runtime.shutdown_background();
     answered?;

@@ -6,6 +6,7 @@
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::Like;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
+use nearside_near_data::MAX_REGEX_NEST;
 use regex_syntax::hir::{Class, ClassBytes, ClassBytesRange, Hir, HirKind, Look, Repetition};
 
 /// How a path begins.
@@ -21,7 +22,8 @@ fn is_column(expr: &Expr, name: &str) -> bool {
     matches!(expr, Expr::Column(column) if column.name == name)
 }
 
-fn text_of(expr: &Expr) -> Option<&str> {
+/// A text that stands in a query.
+pub(crate) fn text_of(expr: &Expr) -> Option<&str> {
     match expr {
         Expr::Literal(ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)), _) => Some(text),
         _ => None,
@@ -42,10 +44,13 @@ fn equal<'e>(column: &str, expr: &'e Expr) -> Option<&'e str> {
 }
 
 /// A pattern of LIKE.
-struct Pattern<'e> {
-    text: &'e str,
-    escape: char,
-    ignore_case: bool,
+pub(crate) struct Pattern<'e> {
+    /// As it stands in the query.
+    pub text: &'e str,
+    /// Before what stands for itself.
+    pub escape: char,
+    /// It is one of ILIKE.
+    pub ignore_case: bool,
 }
 
 /// A pattern that a column is like.
@@ -79,28 +84,30 @@ pub(crate) fn beginning(column: &str, expr: &Expr) -> Option<Beginning> {
 
 /// A regular expression that every line matches for which a condition of a column holds.
 pub(crate) fn line(column: &str, expr: &Expr) -> Option<Hir> {
-    let (pattern, like) = match expr {
+    let pattern = match expr {
         Expr::BinaryExpr(BinaryExpr {
             left,
             op: op @ (Operator::RegexMatch | Operator::RegexIMatch),
             right,
         }) if is_column(left, column) => {
             let ignore_case = if *op == Operator::RegexIMatch { "(?i)" } else { "" };
-            (format!("{ignore_case}{}", text_of(right)?), false)
+            format!("{ignore_case}{}", text_of(right)?)
         }
         expr => match (equal(column, expr), like(column, expr)) {
-            (Some(text), _) => (format!("^{}$", regex_syntax::escape(text)), true),
-            (None, Some(like)) => (like.expression(), true),
+            (Some(text), _) => format!("^{}$", regex_syntax::escape(text)),
+            (None, Some(like)) => like.expression(),
             (None, None) => return None,
         },
     };
-    let mut parser = regex_syntax::ParserBuilder::new().nest_limit(100).dot_matches_new_line(like).build();
+    let mut parser = regex_syntax::ParserBuilder::new().nest_limit(MAX_REGEX_NEST).build();
     wide(&parser.parse(&pattern).ok()?)
 }
 
 impl Pattern<'_> {
-    fn expression(&self) -> String {
-        let mut expression = if self.ignore_case { "(?i)^".to_owned() } else { "^".to_owned() };
+    /// A regular expression that matches the same texts, or more where the escape stands before other
+    /// characters.
+    pub(crate) fn expression(&self) -> String {
+        let mut expression = if self.ignore_case { "(?is)^".to_owned() } else { "(?s)^".to_owned() };
         let mut characters = self.text.chars();
         while let Some(character) = characters.next() {
             match character {
@@ -130,7 +137,8 @@ fn wide(hir: &Hir) -> Option<Hir> {
             if text.contains(REPLACED) {
                 return None;
             }
-            hir.clone()
+            // No line holds its end.
+            if text.contains('\n') { Hir::fail() } else { hir.clone() }
         }
         HirKind::Class(Class::Unicode(class)) => {
             match class.iter().any(|range| (range.start()..=range.end()).contains(&REPLACED)) {

@@ -7,17 +7,17 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
-use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef, TimeUnit};
-use datafusion::arrow::ipc::reader::StreamReader;
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{Result, exec_datafusion_err, plan_err};
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
-use nearside_fsrlib::{Ask, ColumnType, Failure, Operation, Record, RowFormat, SelectOptions, Target, Term};
+use nearside_fsrlib::{Ask, Failure, Operation, Record, RowFormat, SelectOptions, Target, Term};
 
+use crate::batch::{batch, kind_of};
 use crate::scan::{Asked, Emit, Scan, Work, drive_field, refused};
-use crate::way::Drives;
+use crate::way::{Drives, Way};
 use crate::{DRIVE, Options, condition};
 
 /// Files as a table, each drive's as a part of it.
@@ -41,24 +41,6 @@ pub(crate) struct Chosen {
     pub schema: SchemaRef,
 }
 
-/// The type of a column that drives know, where they do.
-fn kind_of(kind: &DataType) -> Option<ColumnType> {
-    Some(match kind {
-        DataType::Boolean => ColumnType::Bool,
-        DataType::Int64 => ColumnType::Int64,
-        DataType::Float64 => ColumnType::Float64,
-        DataType::Date32 => ColumnType::Date,
-        DataType::Timestamp(TimeUnit::Microsecond, None) => ColumnType::Timestamp,
-        DataType::Utf8 => ColumnType::Utf8,
-        _ => return None,
-    })
-}
-
-/// The batches of a record.
-pub(crate) fn batches(stream: &[u8]) -> Result<Vec<RecordBatch>> {
-    Ok(StreamReader::try_new(stream, None)?.collect::<Result<_, _>>()?)
-}
-
 /// The operation's files as messages name them.
 pub(crate) fn name_of(target: &Target) -> &[u8] {
     match target {
@@ -70,35 +52,42 @@ pub(crate) fn name_of(target: &Target) -> &[u8] {
 impl Rows {
     /// A table, of the columns that the first file has that says so: of drive after drive.
     pub fn open(drives: &Drives, options: Options, target: Target, select: SelectOptions) -> Result<Rows> {
-        let mut columns = None;
+        let (mut found, mut why) = (None::<RecordBatch>, None);
+        let first = Operation::Select(Box::new(SelectOptions { limit: Some(1), ..select.clone() }));
+        let ask = Ask { target: target.clone(), operation: first, follow: true };
+        // A file without a row does not say of which types its columns are.
+        let says = |found: &Option<RecordBatch>| found.as_ref().is_some_and(|batch| batch.num_rows() > 0);
         for way in drives.iter() {
             let mut drive = Asked::open(way)?;
-            // What is wrong with a file is said when its rows are asked for.
-            let mut why = None;
-            let first = Operation::Select(Box::new(SelectOptions { limit: Some(0), ..select.clone() }));
-            let ask = Ask { target: target.clone(), operation: first, follow: true };
             let refusal = drive.ask(&ask, |record| {
                 match record {
                     Record::Batch { stream, .. } => {
-                        columns = Some(StreamReader::try_new(&*stream, None)?.schema())
+                        let batch = batch(way, &stream)?;
+                        let better = found.as_ref().is_none_or(|found| found.num_columns() == 0);
+                        if better && batch.num_columns() > 0 || batch.num_rows() > 0 {
+                            found = Some(batch);
+                        }
                     }
+                    // What is wrong with a file is said when its rows are asked for.
                     Record::Failed { path, failure } if why.is_none() => {
-                        why = Some((path.into_owned(), failure))
+                        why = Some(refused(way, &path, &failure));
                     }
                     _ => {}
                 }
-                Ok(if columns.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+                Ok(if says(&found) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             })?;
-            if columns.is_some() {
+            if says(&found) {
                 break;
             }
-            let why = refusal.map(|refusal| (name_of(&target).to_vec(), refusal)).or(why);
-            match why {
-                // Another drive may have such files.
-                None | Some((_, Failure::NotFound)) => {}
-                Some((path, failure)) => return Err(refused(way, &path, &failure)),
-            }
+            // Another drive may have such files.
+            let refusal = refusal.filter(|failure| *failure != Failure::NotFound);
+            why = why.or(refusal.map(|failure| refused(way, name_of(&target), &failure)));
         }
+        let columns = match (found, why) {
+            (Some(batch), _) => Some(batch.schema()),
+            (None, Some(why)) => return Err(why),
+            (None, None) => None,
+        };
         let Some(columns) = columns else {
             return plan_err!("{}: no such file", String::from_utf8_lossy(name_of(&target)));
         };
@@ -112,15 +101,13 @@ impl Rows {
         mut select: SelectOptions,
         columns: SchemaRef,
     ) -> Result<Rows> {
-        // Other files' columns are of the same types; Parquet says itself which.
-        if select.format != RowFormat::Parquet {
-            let typed = columns.fields().iter().map(|field| {
-                let kind = kind_of(field.data_type());
-                kind.map(|kind| (field.name().clone(), kind))
-                    .ok_or_else(|| exec_datafusion_err!("a column of the type {}", field.data_type()))
-            });
-            select.schema = typed.collect::<Result<_>>()?;
-        }
+        // Other files' columns are of the same types: one of Parquet's that has others is not of this table.
+        let typed = columns.fields().iter().map(|field| {
+            let kind = kind_of(field.data_type());
+            kind.map(|kind| (field.name().clone(), kind))
+                .ok_or_else(|| exec_datafusion_err!("a column of the type {}", field.data_type()))
+        });
+        select.schema = typed.collect::<Result<_>>()?;
         let mut fields: Vec<_> = columns.fields().iter().cloned().collect();
         if drives.len() > 1 {
             if columns.column_with_name(DRIVE).is_some() {
@@ -149,7 +136,7 @@ impl TableProvider for Rows {
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
         match self.options.push_down {
-            true => Ok(condition::split(filters, &self.asked.schema).0),
+            true => Ok(condition::split(filters, &self.asked.schema)),
             false => Ok(vec![TableProviderFilterPushDown::Unsupported; filters.len()]),
         }
     }
@@ -170,13 +157,13 @@ impl TableProvider for Rows {
         let mut asked = self.asked.clone();
         asked.schema = Arc::new(own.project(&columns)?);
         asked.select.columns = asked.schema.fields().iter().map(|field| field.name().clone()).collect();
-        let filters: Vec<&Expr> = filters.iter().collect();
         if self.options.push_down {
-            asked.select.filter = condition::split(&filters, own).1.terms;
+            asked.select.filter = condition::all(filters, own)?;
         }
         if asked.select.columns.is_empty() {
             asked.select.columns.extend(asked.counted_by(own));
         }
+        asked.forget_types();
         // DataFusion says a limit only where no condition is left to it.
         asked.limit = limit.map(|rows| rows as u64).filter(|_| self.options.push_down);
         asked.select.limit = asked.limit;
@@ -192,6 +179,20 @@ impl Chosen {
             _ => None,
         });
         asked.or_else(|| own.fields().first().map(|field| field.name().clone()))
+    }
+
+    /// Types of columns that nobody asks for need not be sent; of a CSV without names all stand for their
+    /// places.
+    fn forget_types(&mut self) {
+        let SelectOptions { format, schema, columns, filter, .. } = &mut self.select;
+        if matches!(format, RowFormat::Csv { header: false, .. }) {
+            return;
+        }
+        let asked = |name: &String| {
+            columns.contains(name)
+                || filter.iter().any(|term| matches!(term, Term::Column(own) if own == name))
+        };
+        schema.retain(|(name, _)| asked(name));
     }
 
     pub fn operation(&self) -> Operation {
@@ -229,7 +230,7 @@ impl Work for Chosen {
     fn run(&self, drive: &mut Asked<'_>, _context: &Arc<TaskContext>, emit: Emit<'_>) -> Result<()> {
         let ask = Ask { target: self.target.clone(), operation: self.operation(), follow: true };
         let mut name = name_of(&self.target).to_vec();
-        let (mut left, mut unfit) = (self.limit.unwrap_or(u64::MAX), false);
+        let (mut left, mut unfit, mut bad) = (self.limit.unwrap_or(u64::MAX), false, 0u64);
         let way = drive.way.clone();
         if left == 0 {
             return Ok(());
@@ -241,8 +242,10 @@ impl Work for Chosen {
                     path.as_ref().clone_into(&mut name);
                 }
                 Record::Failed { path, failure } => way.failed(&path, &failure),
-                Record::Batch { stream, .. } => {
-                    for batch in batches(&stream)?.iter().filter(|batch| batch.num_rows() > 0) {
+                Record::Batch { stream, bad: more, .. } => {
+                    bad = bad.saturating_add(more);
+                    let batch = batch(&way, &stream)?;
+                    if batch.num_rows() > 0 {
                         let rows = left.min(batch.num_rows() as u64);
                         match self.fitting(&batch.slice(0, rows as usize)) {
                             Err(_) if unfit => {}
@@ -266,11 +269,19 @@ impl Work for Chosen {
         if let Some(failure) = refusal {
             way.failed(name_of(&self.target), &failure);
         }
+        say_bad(&way, bad);
         Ok(())
     }
 
     fn as_any(&self) -> &dyn Any {
         self
+    }
+}
+
+/// Says how many rows were passed over.
+pub(crate) fn say_bad(way: &Arc<dyn Way>, bad: u64) {
+    if bad > 0 {
+        way.warn(&format!("passed over {bad} rows that are not as the others"));
     }
 }
 

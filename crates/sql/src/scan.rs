@@ -25,13 +25,15 @@ const AHEAD: usize = 2;
 pub(crate) struct Asked<'a> {
     pub way: &'a Arc<dyn Way>,
     session: Session<Box<dyn Transport>>,
+    /// Nobody takes what comes any more.
+    is_over: Box<dyn Fn() -> bool>,
 }
 
 impl Asked<'_> {
     pub fn open(way: &Arc<dyn Way>) -> Result<Asked<'_>> {
         let session = way.open().map_err(|why| exec_datafusion_err!("{why}"))?;
         // Answers are long.
-        Ok(Asked { way, session: session.with_buffer(1 << 20) })
+        Ok(Asked { way, session: session.with_buffer(1 << 20), is_over: Box::new(|| false) })
     }
 
     /// Asks, and hands each record but warnings on, until `sink` breaks or fails. What was refused.
@@ -42,6 +44,7 @@ impl Asked<'_> {
     ) -> Result<Option<Failure>> {
         let mut failed = None;
         let answered = self.session.stream(ask, |record| match record {
+            _ if (self.is_over)() => ControlFlow::Break(()),
             Record::Warning { text, .. } => {
                 self.way.warn(&text);
                 ControlFlow::Continue(())
@@ -178,6 +181,8 @@ impl ExecutionPlan for Scan {
         let batches = builder.tx();
         builder.spawn_blocking(move || {
             let mut drive = Asked::open(&way)?;
+            let taken = batches.clone();
+            drive.is_over = Box::new(move || taken.is_closed());
             again.work.run(&mut drive, &context, &mut |batch| {
                 metrics.record_output(batch.num_rows());
                 let batch = again.whole(way.name(), batch)?;

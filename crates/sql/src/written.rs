@@ -4,11 +4,12 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use datafusion::arrow::compute::cast;
+use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, StringArray};
+use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::ipc::writer::StreamWriter;
+use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use nearside_cli::program::{Failure, Form, Out, Table, Writer};
 
 /// Rows that are written at a time.
@@ -17,7 +18,13 @@ const ROWS: usize = 8192;
 /// Writes an answer's batches.
 pub enum Written {
     Arrow(StreamWriter<Out>),
-    Text { writer: Writer, out: Out, schema: SchemaRef },
+    /// A plan, for who reads it.
+    Plan(Out),
+    Text {
+        writer: Writer,
+        out: Out,
+        schema: SchemaRef,
+    },
 }
 
 fn failed(error: ArrowError) -> Failure {
@@ -33,11 +40,11 @@ fn failed(error: ArrowError) -> Failure {
 fn kind_of(kind: &DataType) -> DataType {
     use DataType::{
         Boolean, Date32, Float16, Float32, Float64, Int8, Int16, Int32, Int64, Timestamp, UInt8, UInt16,
-        UInt32,
+        UInt32, UInt64,
     };
     match kind {
         Boolean | Date32 => kind.clone(),
-        Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 => Int64,
+        Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64 => Int64,
         Float16 | Float32 | Float64 => Float64,
         Timestamp(TimeUnit::Second | TimeUnit::Millisecond | TimeUnit::Microsecond, None) => {
             Timestamp(TimeUnit::Microsecond, None)
@@ -46,7 +53,24 @@ fn kind_of(kind: &DataType) -> DataType {
     }
 }
 
+/// A column as it is written; what has no room there is an error.
+fn as_written(column: &ArrayRef, kind: &DataType) -> Result<ArrayRef, ArrowError> {
+    use DataType::{LargeUtf8, Utf8, Utf8View};
+    if *kind != Utf8 || matches!(column.data_type(), Utf8 | LargeUtf8 | Utf8View) {
+        return cast_with_options(column, kind, &CastOptions { safe: false, ..CastOptions::default() });
+    }
+    let options = FormatOptions::new();
+    let text = ArrayFormatter::try_new(column, &options)?;
+    let texts = (0..column.len()).map(|row| (!column.is_null(row)).then(|| text.value(row).to_string()));
+    Ok(Arc::new(texts.collect::<StringArray>()))
+}
+
 impl Written {
+    /// Of a plan, for who reads it.
+    pub fn plan() -> Written {
+        Written::Plan(Out::new())
+    }
+
     pub fn new(form: Form, typed: bool, schema: &SchemaRef) -> Result<Written, Failure> {
         let out = Out::new();
         if form == Form::Arrow {
@@ -64,13 +88,14 @@ impl Written {
     pub fn write(&mut self, batch: &RecordBatch) -> Result<(), Failure> {
         let (writer, out, schema) = match self {
             Written::Arrow(writer) => return writer.write(batch).map_err(failed),
+            Written::Plan(out) => return plan(out, batch),
             Written::Text { writer, out, schema } => (writer, out, schema),
         };
         let mut from = 0;
         loop {
             let part = batch.slice(from, ROWS.min(batch.num_rows() - from));
             let columns = part.columns().iter().zip(schema.fields());
-            let columns = columns.map(|(column, field)| cast(column, field.data_type()));
+            let columns = columns.map(|(column, field)| as_written(column, field.data_type()));
             let columns: Vec<ArrayRef> = columns.collect::<Result<_, _>>().map_err(failed)?;
             let options = RecordBatchOptions::new().with_row_count(Some(part.num_rows()));
             let part =
@@ -93,10 +118,23 @@ impl Written {
                 writer.finish().map_err(failed)?;
                 Ok(writer.get_mut().flush()?)
             }
+            Written::Plan(mut out) => Ok(out.flush()?),
             Written::Text { mut writer, mut out, .. } => {
                 writer.end(&mut out)?;
                 Ok(out.flush()?)
             }
         }
     }
+}
+
+/// The steps of each plan below its name.
+fn plan(out: &mut Out, batch: &RecordBatch) -> Result<(), Failure> {
+    let texts = |column: usize| ArrayFormatter::try_new(batch.column(column), &FormatOptions::new());
+    let (names, plans) = (texts(0).map_err(failed)?, texts(1).map_err(failed)?);
+    for row in 0..batch.num_rows() {
+        out.lines(&format!("{}:", names.value(row)))?;
+        let plan = plans.value(row).to_string();
+        out.lines(&plan.lines().map(|step| format!("  {step}\n")).collect::<String>())?;
+    }
+    Ok(())
 }

@@ -142,3 +142,22 @@ fn sections_3c_and_3d() {
         holds_on_the_model(&record, number, &[]);
     }
 }
+
+#[test]
+fn a_fleet() {
+    let Some(record) = study("Fleet") else { return };
+    holds_on_the_model(&record, "Fleet", &[]);
+    let file = f64::from(1u32 << 20);
+    assert!(measured(&record, "one drive, host: bytes moved") >= file);
+    for drives in [1.0, 10_000.0] {
+        let of = |way: &str, what: &str| model(&record, &format!("{drives} drives, {way}: {what}"));
+        // The host reads the file and what leads to it of each, beside the answers of one command.
+        assert!(of("host", "bytes moved") * 1e6 >= drives * file);
+        assert!(of("FSR", "bytes moved") * 1e6 < drives * 8_192.0);
+        assert!(of("FSR", "commands") < of("host", "commands"));
+        assert!(of("FSR", "the host's processors") < of("host", "the host's processors"));
+    }
+    let time = |drives: u32, way: &str| model(&record, &format!("{drives} drives, {way}: time"));
+    // A thousand and twenty-four are under way at a time.
+    assert!(time(1_000, "FSR") < 4.0 * time(1, "FSR") && time(10_000, "FSR") > 4.0 * time(1, "FSR"));
+}

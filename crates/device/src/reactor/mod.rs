@@ -55,12 +55,15 @@ pub struct Step {
     pub work: usize,
     /// Step again at that time at the latest. `None`: when a doorbell or register is written.
     pub next: Option<Nanos>,
+    /// A command waits for what a thread beside the reactors does: it may need this very core.
+    pub beside: bool,
 }
 
 impl Step {
     /// Both together.
     pub fn merge(&mut self, other: Step) {
         self.work += other.work;
+        self.beside |= other.beside;
         self.at(other.next);
     }
 
@@ -229,6 +232,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 let progress = worker.step(now, turn, &mut |token, outcome| answered.push((token, outcome)));
                 step.work += usize::from(progress.worked);
                 step.at(progress.next);
+                step.beside |= progress.beside;
                 if had_slice && turn.is_spent() {
                     self.next_slice = place + 1;
                 }

@@ -100,6 +100,26 @@ fn what_a_helper_does_for_a_task_is_in_its_quota_too() {
 }
 
 #[test]
+fn who_steps_is_told_that_a_helper_is_waited_for() {
+    let clock = Arc::new(TscClock::new());
+    let (_namespace, mut executor, _) = executor_by(clock.clone(), 0);
+    let (go, gone) = std::sync::mpsc::channel::<()>();
+    executor.spawn(1, |media| async move {
+        media.offload(move || gone.recv().is_ok()).await;
+        1
+    });
+    let mut finished = Vec::new();
+    // Its first step hands it over.
+    executor.step(clock.now(), &mut Turn::new(), &mut finished);
+    assert!(executor.step(clock.now(), &mut Turn::new(), &mut finished).beside);
+    go.send(()).unwrap();
+    while finished.is_empty() {
+        executor.step(clock.now(), &mut Turn::new(), &mut finished);
+    }
+    assert!(!executor.step(clock.now(), &mut Turn::new(), &mut finished).beside);
+}
+
+#[test]
 fn a_tasks_time_is_within_its_quota_and_no_other_waits_for_it() {
     let (_namespace, mut executor, clock, meters) = executor(0);
     let mut finished = Vec::new();

@@ -24,7 +24,7 @@ mod value;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use nearside_near_data::{ColumnType, SelectOptions, Term};
+use nearside_near_data::{ColumnType, MAX_REGEX_NEST, MAX_REGEX_TEXT, SelectOptions, Term};
 
 use crate::automaton::Automaton;
 use crate::fuel::Fuel;
@@ -34,7 +34,7 @@ use json::Parsed;
 pub use merge::{Merge, MergeError};
 pub use plan::{Plan, SAMPLE, SAMPLE_ROWS};
 use rows::{Cut, Rows};
-pub use table::{NotArrow, Table, Value};
+pub use table::{NotArrow, Stored, Table, Value};
 use value::{Cell, parse};
 
 /// Longest row, in bytes.
@@ -45,8 +45,6 @@ const LONG_LINE: usize = 4 << 10;
 const BATCH: usize = 64 << 10;
 /// Most bytes that a row's values have: JSON writes a number's digits out, and a column is answered once.
 const MAX_ANSWER: usize = 8 * MAX_ROW;
-/// A class of characters counts for about its ranges: a bound on what is read before anything is compiled.
-const LONGEST_REGEX: usize = 1000;
 
 /// Why a file is not answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -89,10 +87,12 @@ impl Selection {
         let mut regexes = Vec::new();
         for term in &options.filter {
             let Term::Regex(pattern) = term else { continue };
-            if pattern.len() > LONGEST_REGEX {
-                return Err(format!("a regular expression of a condition has at most {LONGEST_REGEX} bytes"));
+            if pattern.len() > MAX_REGEX_TEXT {
+                return Err(format!(
+                    "a regular expression of a condition has at most {MAX_REGEX_TEXT} bytes"
+                ));
             }
-            let parsed = regex_syntax::ParserBuilder::new().nest_limit(100).build().parse(pattern);
+            let parsed = regex_syntax::ParserBuilder::new().nest_limit(MAX_REGEX_NEST).build().parse(pattern);
             let hir = parsed.map_err(|error| error.to_string())?;
             regexes.push(Automaton::new(&hir, false)?);
         }

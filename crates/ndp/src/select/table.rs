@@ -68,12 +68,15 @@ pub(super) fn cell_of(value: Value<'_>) -> (Cell, &str) {
     (cell, "")
 }
 
-/// A column of a stream.
-#[derive(Clone, Debug)]
-struct Stored<'b> {
-    valid: &'b [u8],
-    ends: &'b [u8],
-    data: &'b [u8],
+/// A column of a stream, as Arrow lays it out: enough for the batch's rows, and its texts are UTF-8.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored<'b> {
+    /// A bit for each row that is not null; nothing: none is.
+    pub valid: &'b [u8],
+    /// Of texts, where the first begins and where each ends: 32 bits each, in order, within `data`.
+    pub ends: &'b [u8],
+    /// Bits of truths, numbers, or the texts' bytes.
+    pub data: &'b [u8],
 }
 
 /// A batch, as a stream of [`Record::Batch`](nearside_near_data::Record::Batch) has it: a schema and one
@@ -312,6 +315,12 @@ impl<'b> Table<'b> {
     #[must_use]
     pub fn columns(&self) -> &[(&'b str, ColumnType)] {
         &self.columns
+    }
+
+    /// What is stored of each column.
+    #[must_use]
+    pub fn stored(&self) -> &[Stored<'b>] {
+        &self.stored
     }
 
     /// How many rows it has.

@@ -12,7 +12,8 @@ pub use program::{Code, Language, MAX_PARAMETERS, ProgramOptions};
 pub use search::{Answer, SearchOptions};
 pub use select::{
     Aggregate, ColumnType, Comparison, Function, Literal, MAX_AGGREGATES, MAX_COLUMN_NAME, MAX_FIELDS,
-    MAX_REGEXES, MAX_ROW_GROUPS, MAX_TERM_TEXT, MAX_TERMS, ParseError, RowFormat, SelectOptions, Term,
+    MAX_REGEX_NEST, MAX_REGEX_TEXT, MAX_REGEXES, MAX_ROW_GROUPS, MAX_TERM_TEXT, MAX_TERMS, ParseError,
+    RowFormat, SelectOptions, Term,
 };
 pub use table::{Element, GatherOptions, MAX_COLUMNS, MAX_NEAREST, Measure, NearestOptions, Pooling, Table};
 

@@ -8,9 +8,9 @@ use std::path::Path;
 use nearside_conformance::needs;
 use nearside_random::Rng;
 
-use crate::fixture::{Embedded, asked, ext4, over, plan};
+use crate::fixture::{Embedded, asked, batches, ext4, over, plan, rows};
 
-const TEXTS: [&str; 18] = [
+const TEXTS: [&str; 23] = [
     "",
     "a",
     "A",
@@ -29,6 +29,11 @@ const TEXTS: [&str; 18] = [
     "aab",
     "İ",
     "ß",
+    "ſ",
+    "ΟΔΟΣ",
+    "5 µm",
+    "\u{212a}",
+    "KS",
 ];
 const FLOATS: [&str; 10] = ["0.0", "-0.0", "1.5", "-1.5", "NaN", "inf", "-inf", "1e300", "2.0", "0.25"];
 const INTS: [&str; 8] = ["0", "1", "-1", "2", "9223372036854775807", "-9223372036854775808", "7", "1000000"];
@@ -114,6 +119,10 @@ fn leaf(rng: &mut Rng) -> String {
                 "aB\\%",
                 "i%",
                 "SS",
+                "%s%",
+                "%οδος",
+                "%μm",
+                "k%",
             ]);
             format!("t {negated}{like} {}", literal(pattern))
         }
@@ -215,6 +224,48 @@ fn what_drives_work_out_is_what_datafusion_does() {
         inside += u32::from(plan(&pushed, &query).contains("where="));
     }
     assert!(some * 2 > questions && inside * 2 > questions, "{some} with rows, {inside} in the drive");
+}
+
+/// What a review found, and what is like it.
+#[test]
+fn conditions_and_groups_that_are_odd() {
+    if !needs::tools("sql::conditions_and_groups_that_are_odd", &["mke2fs"]) {
+        return;
+    }
+    let volume = ext4(fill);
+    let drives = [Embedded::new("one", &volume.image), Embedded::new("two", &volume.image)];
+    for drives in [&drives[..1], &drives[..]] {
+        let (pushed, plain) = (over(drives, true), over(drives, false));
+        for query in [
+            "select count(*) from csv('/t0.csv') group by grouping sets (())",
+            "select t, b, count(*), grouping(t) from csv('/t0.csv') group by rollup (t, b)",
+            "select count(*) from csv('/**') group by cube (b)",
+            "select t, count(*) from csv('/t0.csv') group by t having count(*) > 5 order by count(*), t limit 3",
+            "select distinct t from csv('/t0.csv') where t ilike '%s%'",
+            "select count(*) from csv('/t0.csv') a join csv('/t1.csv') b on a.id = b.id and a.t = b.t where a.n > 3",
+            "select count(*) from (select n from csv('/t0.csv') union all select n from csv('/t1.csv')) where n > 3",
+            "select t from csv('/t0.csv') where id = (select max(id) from csv('/t1.csv')) order by t",
+        ] {
+            assert_eq!(asked(&pushed, query), asked(&plain, query), "{query}");
+        }
+    }
+    let (pushed, plain) = (over(&drives, true), over(&drives, false));
+    for query in [
+        "select drive, count(*) from csv('/t0.csv') where n > 1000000 group by drive",
+        "select drive, sum(n), min(t) from csv('/t0.csv') where n > 1000000 group by drive",
+        "select count(distinct drive), sum(n) from csv('/t0.csv') where n > 1000000",
+        "select count(distinct drive), sum(n) from csv('/t0.csv')",
+    ] {
+        assert_eq!(asked(&pushed, query), asked(&plain, query), "{query}");
+    }
+    // More than a drive takes, found one after the other: nothing is forgotten.
+    let query = "select * from csv('/t0.csv') a left join (select b.id, c.t, c.u from csv('/t1.csv') b left join \
+        csv('/t2.csv') c on b.id = c.id and c.t ~ '[ab]1' and c.u ~ '[ab]2' and c.t ~ '[ab]3') s on a.id = s.id \
+        where s.t >= 'a' and s.t ~ '[ab]4' and s.u ~ '[ab]5'";
+    match batches(&pushed, query) {
+        Ok(found) => assert_eq!(rows(&found), asked(&plain, query)),
+        Err(error) => assert!(error.contains("--no-push-down"), "{error}"),
+    }
 }
 
 /// Each kind of condition, by itself and alone: the drive has it, and nothing is left.

@@ -46,6 +46,7 @@ pub fn run<A: AsRef<std::ffi::OsStr>>(args: &[A]) -> (i32, String, String) {
 pub struct Embedded {
     name: String,
     image: PathBuf,
+    user: &'static str,
     pub failed: Mutex<BTreeSet<String>>,
 }
 
@@ -58,7 +59,12 @@ struct Args {
 
 impl Embedded {
     pub fn new(name: &str, image: &Path) -> Arc<Embedded> {
-        Arc::new(Embedded { name: name.into(), image: image.into(), failed: Mutex::default() })
+        Embedded::of_user(name, image, "0:0")
+    }
+
+    /// Asked in a user's name.
+    pub fn of_user(name: &str, image: &Path, user: &'static str) -> Arc<Embedded> {
+        Arc::new(Embedded { name: name.into(), image: image.into(), user, failed: Mutex::default() })
     }
 }
 
@@ -69,7 +75,7 @@ impl Way for Embedded {
 
     fn open(&self) -> Result<Session<Box<dyn Transport>>, String> {
         let image = self.image.to_str().unwrap();
-        let args = <Args as clap::Parser>::parse_from(["", "-d", image, "--as", "0:0"]);
+        let args = <Args as clap::Parser>::parse_from(["", "-d", image, "--as", self.user]);
         session(&args.drive).map_err(|failure| failure.to_string())
     }
 

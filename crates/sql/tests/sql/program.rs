@@ -55,16 +55,23 @@ fn rows(text: &str) -> Vec<Vec<String>> {
     text.lines().map(row).collect()
 }
 
+/// Python with what a test needs, from what `scripts/setup.sh test` makes.
+fn python(test: &str, needs: &str) -> Option<PathBuf> {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/oracles/bin/python");
+    let python = std::env::var_os("NEARSIDE_ORACLES").map_or(own, PathBuf::from);
+    let has = Command::new(&python).args(["-c", &format!("import {needs}")]).output();
+    if has.is_ok_and(|ran| ran.status.success()) {
+        return Some(python);
+    }
+    needs::left_out(test, &format!("no Python with {needs} (scripts/setup.sh test)"));
+    None
+}
+
 /// `NEARSIDE_SELECT=SEED,TABLES,QUESTIONS` asks others, and more.
 #[test]
 fn answers_are_duckdbs() {
     let test = "sql::answers_are_duckdbs";
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/oracles/bin/python");
-    let python = std::env::var_os("NEARSIDE_ORACLES").map_or(own, PathBuf::from);
-    let has = Command::new(&python).args(["-c", "import duckdb, pyarrow"]).output();
-    if !has.is_ok_and(|ran| ran.status.success()) {
-        return needs::left_out(test, "no Python with DuckDB and pyarrow (scripts/setup.sh test)");
-    }
+    let Some(python) = python(test, "duckdb, pyarrow") else { return };
     if !needs::tools(test, &["mke2fs"]) {
         return;
     }
@@ -111,6 +118,44 @@ fn answers_are_duckdbs() {
         some += usize::from(!said.is_empty());
     }
     assert!(some * 2 > cases.len(), "{some} of {} have an answer", cases.len());
+}
+
+/// Files of Parquet whose columns have the same names and other types, and one that nobody can read.
+#[test]
+fn files_of_other_types_are_named_and_left_out() {
+    const MAKE: &str = "
+import pyarrow as pa, pyarrow.parquet as pq, sys
+def write(name, **columns): pq.write_table(pa.table(columns), f'{sys.argv[1]}/{name}.parquet')
+write('a', id=[1, 2], n=pa.array([1, 2], pa.int64()), l=[[1], [2]])
+write('b', id=[3, 4], n=pa.array([1.5, 1.7], pa.float64()), l=[[1], [2]])
+write('c', id=[5], n=pa.array(['7']), l=[[1]])
+";
+    let test = "sql::files_of_other_types_are_named_and_left_out";
+    let Some(python) = python(test, "pyarrow") else { return };
+    if !needs::tools(test, &["mke2fs"]) {
+        return;
+    }
+    let volume = ext4(|tree| {
+        must(Command::new(&python).args(["-c", MAKE]).arg(tree));
+    });
+    let image = volume.image.to_str().unwrap();
+    let (code, _, err) = run(&["-d", image, "select id from parquet('/a.parquet')"]);
+    assert!(code == 2 && err.contains("column l"), "{err}");
+    for push_down in [&[][..], &["--no-push-down"]] {
+        for (query, said) in [
+            ("select sum(n) s from parquet('/*.parquet', 'columns=id,n')", "s\n3\n"),
+            ("select count(n) s from parquet('/*.parquet', 'columns=id,n')", "s\n2\n"),
+            ("select id s from parquet('/*.parquet', 'columns=id,n') where n > 1", "s\n2\n"),
+            (
+                "select n s, count(*) c from parquet('/*.parquet', 'columns=id,n') group by n order by n",
+                "s,c\n1,1\n2,1\n",
+            ),
+        ] {
+            let (code, out, err) = run(&[&["-d", image, query], push_down].concat());
+            assert_eq!((code, out.as_str()), (1, said), "{query}: {err}");
+            assert!(err.contains("/b.parquet") && err.contains("/c.parquet"), "{query}: {err}");
+        }
+    }
 }
 
 fn small(test: &str) -> Option<Volume> {
@@ -161,6 +206,9 @@ fn an_answer_has_the_forms_of_a_selection() {
         ]),
         "d,t,i,v\n1.500,Float64,1,1 days\n"
     );
+    let window =
+        "select row_number() over (order by price) n, interval '1 day' s from csv('/trips.csv') limit 1";
+    assert_eq!(good(&[window, "--output", "jsonl"]), "{\"n\":1,\"s\":\"1 days\"}\n");
     let arrow = run(&["-d", image, query, "--output", "arrow"]);
     assert_eq!(arrow.0, 0);
     assert_eq!(
@@ -173,10 +221,15 @@ fn an_answer_has_the_forms_of_a_selection() {
         ]),
         "k\nb\n"
     );
-    assert_eq!(
-        good(&["select sum(n) from csv('/bad.csv', 'skip-bad', 'schema=n int64')"]),
-        "sum(csv().n)\n1\n".replace("csv().n", "csv().n")
+    let bad = run(&["-d", image, "select sum(n) s from csv('/bad.csv', 'skip-bad', 'schema=n int64')"]);
+    let said = "nearside: warning: passed over 1 rows that are not as the others\n".to_owned();
+    assert_eq!(bad, (0, "s\n1\n".to_owned(), said));
+    let plan = good(&["explain select count(*) from csv('/trips.csv') where price > 1", "--output", "table"]);
+    assert!(
+        plan.contains("physical_plan:\n  ") && plan.contains("    InDrive: drives=1, csv /trips.csv"),
+        "{plan}"
     );
+    assert!(good(&["show tables"]).contains("files"));
     let mut piped = Command::new(env!("CARGO_BIN_EXE_nearside-sql"));
     piped.args(["-d", image, "-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = piped.spawn().unwrap();

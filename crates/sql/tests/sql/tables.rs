@@ -133,6 +133,10 @@ fn lines_are_found_whatever_their_bytes() {
         ("text not like '%error%'", 7),
         ("line = 1 and path like '%/syslog'", 1),
         ("text = 'two\r'", 1),
+        ("text ~ 'err[a-z]*\\r?\\n?$'", 2),
+        ("text like '%a\n%'", 0),
+        ("text ~ 'a\\nb|error'", 2),
+        (r"text ~ '\w\w\w\w\w\w\w\w\w\w\w\w\w\w\w\w\w\w\w\w\w\w\w\w\w\w'", 0),
     ] {
         let query = format!("select path, line, text from lines('/var/log/**') where {condition}");
         let ours = asked(&pushed, &query);
@@ -213,4 +217,103 @@ fn groups_beyond_a_drives_bounds_are_made_here() {
             assert_eq!(asked(&pushed, by), ["\"\" \"20000\"", "\"again\" \"20000\""]);
         }
     }
+}
+
+/// Lines that are longer than what is left of a reply, many times.
+#[test]
+fn long_lines_are_whole() {
+    if !needs::tools("sql::long_lines_are_whole", &["mke2fs"]) {
+        return;
+    }
+    let volume = ext4(|tree| {
+        let lines: String = (0..3000).map(|n| format!("{n:06}{}\n", "x".repeat(1494))).collect();
+        fs::write(tree.join("long"), lines + &"y".repeat(3 << 20)).unwrap();
+    });
+    let context = over(&[Embedded::new("", &volume.image)], true);
+    let query =
+        "select length(text), count(*), count(distinct substr(text, 1, 6)) from lines('/long') group by 1";
+    assert_eq!(asked(&context, query), ["\"1500\" \"3000\" \"3000\"", "\"3145728\" \"1\" \"1\""]);
+}
+
+/// A file of which a part was answered when a bound was passed is not counted twice.
+#[test]
+fn a_file_that_is_made_again_counts_once() {
+    if !needs::tools("sql::a_file_that_is_made_again_counts_once", &["mke2fs"]) {
+        return;
+    }
+    let volume = ext4(|tree| {
+        let mut text = "k,a,b,c,d,e\n".to_owned();
+        (0..6000).for_each(|n| text += &format!("k{n:05},1,1,1,1,1\n"));
+        for column in 0..5 {
+            let wide = |one: usize| if one == column { "w".repeat(110 << 10) } else { String::new() };
+            text += &format!("z,{}\n", (0..5).map(wide).collect::<Vec<_>>().join(","));
+        }
+        fs::write(tree.join("wide.csv"), text).unwrap();
+        fs::write(tree.join("x.csv"), "k,a,b,c,d,e\nk00001,1,1,1,1,1\n").unwrap();
+    });
+    let drive = [Embedded::new("", &volume.image)];
+    let (pushed, plain) = (over(&drive, true), over(&drive, false));
+    for path in ["/wide.csv", "/*.csv"] {
+        let made =
+            "count(*) c, min(a), max(a), min(b), max(b), min(c), max(c), min(d), max(d), min(e), max(e) f";
+        let table = format!("csv('{path}', 'schema=a utf8, b utf8, c utf8, d utf8, e utf8')");
+        let query = format!(
+            "select count(*), sum(c), max(length(f)) from (select k, {made} from {table} group by k)"
+        );
+        assert_eq!(asked(&pushed, &query), asked(&plain, &query), "{query}");
+    }
+}
+
+/// What a user may list and what he may pass through decide what a walk finds, wherever it begins.
+#[test]
+fn permission_is_that_of_a_walk_over_all() {
+    if !needs::tools("sql::permission_is_that_of_a_walk_over_all", &["mke2fs"]) {
+        return;
+    }
+    let volume = ext4(|tree| {
+        for (folder, mode) in [("passed", 0o711), ("listed", 0o744), ("open", 0o755), ("shut", 0o700)] {
+            fs::create_dir_all(tree.join(folder).join("sub")).unwrap();
+            fs::write(tree.join(folder).join("file"), "x\n").unwrap();
+            fs::write(tree.join(folder).join("sub/file"), "x\n").unwrap();
+            fs::set_permissions(tree.join(folder), fs::Permissions::from_mode(mode)).unwrap();
+        }
+    });
+    let drive = [Embedded::of_user("", &volume.image, "1000:1000")];
+    let (pushed, plain) = (over(&drive, true), over(&drive, false));
+    for folder in ["passed", "listed", "open", "shut"] {
+        for condition in [
+            format!("path = '/{folder}'"),
+            format!("path = '/{folder}/file'"),
+            format!("path = '/{folder}/sub/file'"),
+            format!("path like '/{folder}/%'"),
+            format!("path like '/{folder}/sub/%'"),
+        ] {
+            for list in ["path", "path, size"] {
+                let query = format!("select {list} from files where {condition}");
+                assert_eq!(asked(&pushed, &query), asked(&plain, &query), "{query}");
+            }
+        }
+    }
+}
+
+/// Which columns a table has is said by a file that has rows.
+#[test]
+fn a_file_without_rows_says_nothing_of_types() {
+    if !needs::tools("sql::a_file_without_rows_says_nothing_of_types", &["mke2fs"]) {
+        return;
+    }
+    let long = "n".repeat(300);
+    let volume = ext4(|tree| {
+        fs::write(tree.join("a.jsonl"), "").unwrap();
+        fs::write(tree.join("b.jsonl"), "{\"n\":10}\n{\"n\":9}\n").unwrap();
+        fs::write(tree.join("a.csv"), "price\n").unwrap();
+        fs::write(tree.join("b.csv"), "price\n10\n9\n").unwrap();
+        fs::write(tree.join("long.tsv"), format!("{long}\tx\n1\t2\n")).unwrap();
+    });
+    let context = over(&[Embedded::new("", &volume.image)], true);
+    assert_eq!(asked(&context, "select sum(n) from json('/*.jsonl')"), ["\"19\""]);
+    assert_eq!(asked(&context, "select price from csv('/*.csv') where price > 9"), ["\"10\""]);
+    assert_eq!(asked(&context, "select count(*) from csv('/a.csv')"), ["\"0\""]);
+    // A name that no request has room for, beside what is asked.
+    assert_eq!(asked(&context, "select x from tsv('/long.tsv')"), ["\"2\""]);
 }

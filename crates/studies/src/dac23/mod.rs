@@ -4,6 +4,7 @@
 mod fig2;
 mod fig5;
 mod fig6;
+mod fleet;
 mod monitor;
 mod operations;
 pub mod parameters;
@@ -24,4 +25,5 @@ pub const STUDIES: &[Study] = &[
     fig5::STUDY,
     fig6::STUDY,
     operations::STUDY,
+    fleet::STUDY,
 ];

@@ -19,6 +19,8 @@ pub const CORE: &str = "cosmos-core";
 pub const HOST: &str = "cosmos-host";
 /// What the host's own processor computes.
 pub const HOST_CORE: &str = "cosmos-host-core";
+/// A host that asks many drives.
+pub const FLEET: &str = "fleet";
 /// All of them, but for a host that computes.
 pub const ALL: [&str; 3] = [CORE, HOST, FLASH];
 /// The depths that the model of all studies is fitted to.
@@ -40,7 +42,42 @@ pub fn all() -> Vec<Parameter> {
     let computes = Parameters::of(HOST_CORE)
         .assumed("compute_ns_per_kib", HOST_NS_PER_KIB, "the drive's loop over bytes at four times its clock")
         .list();
-    core(CORE, FITTED).into_iter().chain(host).chain(computes).chain(flash).chain(held_out).collect()
+    let fleet = Fleet::default().parameters();
+    let rest = held_out.chain(fleet);
+    core(CORE, FITTED).into_iter().chain(host).chain(computes).chain(flash).chain(rest).collect()
+}
+
+/// A host that asks many drives, and what there is between them.
+pub struct Fleet {
+    /// Its processors.
+    pub cores: u64,
+    /// Its link: bytes in a nanosecond.
+    pub link_bytes_per_ns: f64,
+    /// Drives that it has under way for each processor.
+    pub each: u64,
+    /// Which part of the drives is slow.
+    pub slow_part: f64,
+    /// How many times as long those take.
+    pub slow_times: u64,
+}
+
+impl Default for Fleet {
+    fn default() -> Fleet {
+        Fleet { cores: 64, link_bytes_per_ns: 12.5, each: 16, slow_part: 0.01, slow_times: 3 }
+    }
+}
+
+impl Fleet {
+    fn parameters(&self) -> Vec<Parameter> {
+        let Fleet { cores, link_bytes_per_ns, each, slow_part, slow_times } = *self;
+        Parameters::of(FLEET)
+            .assumed("cores", cores, "a server of one socket")
+            .assumed("link_bytes_per_ns", link_bytes_per_ns, "100 Gbit/s")
+            .assumed("each", each, "threads that mostly wait")
+            .assumed("slow_part", slow_part, "one drive of a hundred is busy with something else")
+            .assumed("slow_times", slow_times, "it then takes three times as long")
+            .list()
+    }
 }
 
 const HOST_NS_PER_KIB: u64 = 1_024;

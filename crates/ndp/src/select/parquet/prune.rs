@@ -122,17 +122,6 @@ pub(super) fn cost(needed: &[Needed], cell: Cell) -> u64 {
     8 * needed.len() as u64 + text / 2
 }
 
-/// The comparison that says the same of the two the other way round.
-fn turned(how: Comparison) -> Comparison {
-    match how {
-        Comparison::Equal | Comparison::NotEqual => how,
-        Comparison::Less => Comparison::Greater,
-        Comparison::LessOrEqual => Comparison::GreaterOrEqual,
-        Comparison::Greater => Comparison::Less,
-        Comparison::GreaterOrEqual => Comparison::LessOrEqual,
-    }
-}
-
 /// Those that a condition needs: which stand by themselves, or in an `and`.
 pub(super) fn needed(filter: &Filter) -> Vec<Needed> {
     enum Part {
@@ -149,7 +138,7 @@ pub(super) fn needed(filter: &Filter) -> Vec<Needed> {
             Step::Compare(how) => {
                 let (b, a) = (take(), take());
                 let (how, parts) = match (a, b) {
-                    (a @ Part::Value(_), b @ Part::Slot(_)) => (turned(*how), (b, a)),
+                    (a @ Part::Value(_), b @ Part::Slot(_)) => (how.turned(), (b, a)),
                     parts => (*how, parts),
                 };
                 match parts {

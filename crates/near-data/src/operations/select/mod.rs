@@ -21,6 +21,11 @@ pub const MAX_COLUMN_NAME: usize = 255;
 pub const MAX_TERM_TEXT: usize = 4096;
 /// Most regular expressions in a condition: each has tables of some MiB.
 pub const MAX_REGEXES: usize = 4;
+/// Longest of them: a class of characters counts for about its ranges, which bounds what is read before
+/// anything is compiled.
+pub const MAX_REGEX_TEXT: usize = 1000;
+/// Deepest of them.
+pub const MAX_REGEX_NEST: u32 = 100;
 /// Most groups of a file.
 pub const MAX_ROW_GROUPS: usize = 16_384;
 /// Most aggregates of a request, and most columns that make groups.
@@ -122,6 +127,20 @@ pub enum Comparison {
     Greater,
     /// `>=`
     GreaterOrEqual,
+}
+
+impl Comparison {
+    /// What says the same of the two the other way round.
+    #[must_use]
+    pub const fn turned(self) -> Comparison {
+        match self {
+            Comparison::Equal | Comparison::NotEqual => self,
+            Comparison::Less => Comparison::Greater,
+            Comparison::LessOrEqual => Comparison::GreaterOrEqual,
+            Comparison::Greater => Comparison::Less,
+            Comparison::GreaterOrEqual => Comparison::LessOrEqual,
+        }
+    }
 }
 
 /// One step of a condition.
