@@ -228,7 +228,7 @@ fn run() -> Outcome {
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let said = Arc::new(Said::default());
     let drives = drives(&cli, names, &said)?;
-    // Before there is another thread: a drive of this host's kernel has to be told that nobody waits any more.
+    // Before there is another thread: a drive of this host's kernel has to be told that nobody waits.
     if drives.iter().any(|drive| drive.name().starts_with("/dev/")) {
         to_cancel()?;
     }
