@@ -125,11 +125,12 @@ fn contents(asked: &str, kept: &dyn Fn(Paper) -> Result<Kept, Failure>) -> Resul
         ("record", None) => Ok(from_where(&kept(paper)?)),
         ("claims", None) => Ok(format!("\n{}", claims(&kept(paper)?))),
         ("values", None) => Ok(format!("\n{}", values(&kept(paper)?))),
-        ("result", Some(number)) => {
+        (what @ ("result" | "study"), Some(number)) => {
             let study = paper.study(number).ok_or_else(unknown)?;
             let kept = kept(paper)?;
             let has = |record: &&Record| record.has(study.number);
             Ok(match kept.records().find(has) {
+                Some(record) if what == "study" => format!("\n{}", of_study(record, study.number)),
                 Some(record) => result(record, study.number),
                 None => format!("{}: no record yet", study.number),
             })
@@ -228,6 +229,17 @@ fn values(kept: &Kept) -> String {
             let (study, name, paper) = (cell(&head.number), cell(&f.figure.name), cell(&paper(f)));
             out += &format!("| {study} | {name} | {paper} | {model} | {worth} | {machine} |\n");
         }
+    }
+    out
+}
+
+/// All values of a study of which the paper has none.
+fn of_study(record: &Record, study: &str) -> String {
+    let mut out = String::from("| value | model | this machine |\n| --- | --- | --- |\n");
+    for f in record.findings(study) {
+        let [model, machine] = [f.model, f.measured()]
+            .map(|value| value.map_or("–".into(), |value| with_unit(f, number(value))));
+        out += &format!("| {} | {model} | {machine} |\n", cell(&f.figure.name));
     }
     out
 }
