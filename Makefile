@@ -69,6 +69,7 @@ install:
 	@scripts/setup.sh build
 	cargo build --release --locked -p nearside-cli $(TLS)
 	cargo build --release --locked -p nearside-fsrlib-c
+	@if [ -e target/release/nearside-sql ]; then $(MAKE) sql; fi
 	@scripts/install.sh "$(DESTDIR)" "$(PREFIX)"
 
 deb:

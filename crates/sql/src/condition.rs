@@ -33,19 +33,25 @@ fn has_room(terms: &[Term]) -> bool {
     terms.len() <= MAX_TERMS && regexes <= MAX_REGEXES
 }
 
-/// What each condition is to the drive.
-pub(crate) fn split(filters: &[&Expr], schema: &Schema) -> Vec<TableProviderFilterPushDown> {
-    let mut all = Vec::new();
+/// What each condition is to the drive, beside those that it was found to take before.
+pub(crate) fn split(
+    filters: &[&Expr],
+    taken: &mut Vec<Expr>,
+    schema: &Schema,
+) -> Vec<TableProviderFilterPushDown> {
+    let reader = Reader { schema };
+    let terms = |filter: &Expr| reader.condition(filter, 0).map(|one| one.terms).unwrap_or_default();
     let each = filters.iter().map(|filter| {
-        let Some(one) = (Reader { schema }).condition(filter, 0) else {
+        let Some(one) = reader.condition(filter, 0) else {
             return TableProviderFilterPushDown::Unsupported;
         };
-        let before = all.len();
-        all.extend(one.terms);
-        all.push(Term::And);
-        if !has_room(&all) {
-            all.truncate(before);
-            return TableProviderFilterPushDown::Unsupported;
+        if !taken.contains(*filter) {
+            let and = std::iter::repeat_n(Term::And, taken.len());
+            let all: Vec<Term> = taken.iter().flat_map(&terms).chain(one.terms).chain(and).collect();
+            if !has_room(&all) {
+                return TableProviderFilterPushDown::Unsupported;
+            }
+            taken.push((*filter).clone());
         }
         match one.wider {
             true => TableProviderFilterPushDown::Inexact,
@@ -58,7 +64,7 @@ pub(crate) fn split(filters: &[&Expr], schema: &Schema) -> Vec<TableProviderFilt
 /// All conditions that the drive was found to take, as one.
 ///
 /// # Errors
-/// They are too many: DataFusion finds some after others, asks of each by itself, and leaves none to itself.
+/// They have become too many since.
 pub(crate) fn all(filters: &[Expr], schema: &Schema) -> Result<Vec<Term>> {
     let mut all = Vec::new();
     for filter in filters {

@@ -194,7 +194,8 @@ impl Below {
     /// The directories above the root.
     fn above(&self) -> impl Iterator<Item = &str> {
         let ends = self.root.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0);
-        ends.map(|end| &self.root[..end])
+        let top = (self.root != "/").then_some("/");
+        top.into_iter().chain(ends.map(|end| &self.root[..end]))
     }
 }
 
@@ -218,23 +219,32 @@ enum Above {
 impl Walk {
     /// Whether a walk from the volume's root would come to this one's. What it would say on its way is said.
     fn above(&self, drive: &mut Asked<'_>) -> Result<Above> {
-        for path in self.below.above() {
-            let ask = |operation| Ask { target: Target::Path(path.into()), operation, follow: false };
+        let ask = |path: &str, operation| Ask { target: Target::Path(path.into()), operation, follow: false };
+        let root = (self.below.depth > 0).then_some(self.below.root.as_str());
+        for path in self.below.above().chain(root) {
             let mut directory = false;
-            let refusal = drive.ask(&ask(Operation::Stat), |record| {
+            let refusal = drive.ask(&ask(path, Operation::Stat), |record| {
                 if let Record::Entry(entry) = record {
                     directory = kind_of(entry.mode) == Some("directory");
                 }
                 Ok(ControlFlow::Continue(()))
             })?;
+            // Of a directory that may be read and not searched a walk has the names, and goes no further.
+            if matches!(refusal, Some(Failure::PermissionDenied)) {
+                return Ok(Above::Ends);
+            }
             let refusal = match refusal {
+                // What is below the root of this walk is its own matter.
+                None if Some(path) == root => None,
                 None if !directory => return Ok(Above::Ends),
-                None => drive.ask(&ask(Operation::Names), |_| Ok(ControlFlow::Break(())))?,
+                None => drive.ask(&ask(path, Operation::Names), |_| Ok(ControlFlow::Break(())))?,
                 refusal => refusal,
             };
             match refusal {
                 None => {}
-                Some(Failure::NotFound | Failure::NotADirectory) => return Ok(Above::Ends),
+                Some(Failure::NotFound | Failure::NotADirectory | Failure::NameTooLong) => {
+                    return Ok(Above::Ends);
+                }
                 Some(failure) => {
                     drive.way.failed(path.as_bytes(), &failure);
                     return Ok(Above::Ends);
@@ -313,7 +323,7 @@ impl Work for Walk {
         };
         match refusal {
             // Nothing is there that a condition speaks of.
-            None | Some(Failure::NotFound | Failure::NotADirectory) => {}
+            None | Some(Failure::NotFound | Failure::NotADirectory | Failure::NameTooLong) => {}
             Some(failure) => drive.way.failed(self.below.root.as_bytes(), &failure),
         }
         Ok(())

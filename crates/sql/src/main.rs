@@ -136,7 +136,7 @@ impl Way for Named {
 
 /// The command line: `-d` may stand several times.
 fn command() -> clap::Command {
-    let only_of_others = ["mounted", "glob", "locate", "compute", "host_cache", "timing"];
+    let only_of_others = ["mounted", "glob", "locate", "compute", "host_cache", "timing", "threads"];
     let command = Cli::command().mut_arg("drive", |drive| drive.action(clap::ArgAction::Append));
     only_of_others
         .into_iter()
@@ -162,12 +162,9 @@ fn query_of(cli: &Cli) -> Result<String, Failure> {
 fn drives(cli: &Cli, names: Vec<OsString>, said: &Arc<Said>) -> Result<Drives, Failure> {
     let args = &cli.drive;
     let default = <DriveDefaults as Parser>::parse_from(["", "-d", "x"]).drive;
-    if args.mounted
-        || args.glob
-        || args.timing
-        || (args.locate, args.compute) != (default.locate, default.compute)
-    {
-        let what = "--mounted, --glob, --timing, --locate and --compute are not of this command";
+    let others = args.mounted || args.glob || args.timing || args.host_cache || args.threads.is_some();
+    if others || (args.locate, args.compute) != (default.locate, default.compute) {
+        let what = "--mounted, --glob, --timing, --threads, --locate, --compute and --host-cache are not of this command";
         return Err(Failure::Message(what.to_owned()));
     }
     let several = names.len() > 1;

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
@@ -28,6 +28,9 @@ pub(crate) struct Rows {
     asked: Chosen,
     /// Behind the files' columns the drive's name, where there are several.
     schema: SchemaRef,
+    /// Conditions that the drives were found to take: DataFusion finds some after others, and asks of each by
+    /// itself.
+    taken: Mutex<Vec<Expr>>,
 }
 
 /// Of which files, and what of them.
@@ -51,8 +54,19 @@ pub(crate) fn name_of(target: &Target) -> &[u8] {
 
 impl Rows {
     /// A table, of the columns that the first file has that says so: of drive after drive.
-    pub fn open(drives: &Drives, options: Options, target: Target, select: SelectOptions) -> Result<Rows> {
-        let (mut found, mut why) = (None::<RecordBatch>, None);
+    pub fn open(
+        drives: &Drives,
+        options: Options,
+        target: Target,
+        mut select: SelectOptions,
+    ) -> Result<Rows> {
+        // Without names a column is its place among all.
+        let wanted = match select.format {
+            RowFormat::Csv { header: false, .. } => std::mem::take(&mut select.columns),
+            _ => Vec::new(),
+        };
+        let named = || String::from_utf8_lossy(name_of(&target));
+        let (mut found, mut why, mut any) = (None::<RecordBatch>, None, false);
         let first = Operation::Select(Box::new(SelectOptions { limit: Some(1), ..select.clone() }));
         let ask = Ask { target: target.clone(), operation: first, follow: true };
         // A file without a row does not say of which types its columns are.
@@ -63,6 +77,7 @@ impl Rows {
                 match record {
                     Record::Batch { stream, .. } => {
                         let batch = batch(way, &stream)?;
+                        any = true;
                         let better = found.as_ref().is_none_or(|found| found.num_columns() == 0);
                         if better && batch.num_columns() > 0 || batch.num_rows() > 0 {
                             found = Some(batch);
@@ -84,39 +99,36 @@ impl Rows {
             why = why.or(refusal.map(|failure| refused(way, name_of(&target), &failure)));
         }
         let columns = match (found, why) {
-            (Some(batch), _) => Some(batch.schema()),
+            (Some(batch), _) => batch.schema(),
             (None, Some(why)) => return Err(why),
-            (None, None) => None,
+            (None, None) if any => return plan_err!("{}: no file has a row", named()),
+            (None, None) => return plan_err!("{}: no such file", named()),
         };
-        let Some(columns) = columns else {
-            return plan_err!("{}: no such file", String::from_utf8_lossy(name_of(&target)));
-        };
-        Rows::of(drives, options, target, select, columns)
+        Rows::of(drives, options, Chosen { target, select, limit: None, schema: columns }, &wanted)
     }
 
-    fn of(
-        drives: &Drives,
-        options: Options,
-        target: Target,
-        mut select: SelectOptions,
-        columns: SchemaRef,
-    ) -> Result<Rows> {
+    /// With the columns that are wanted; none: all.
+    fn of(drives: &Drives, options: Options, mut asked: Chosen, wanted: &[String]) -> Result<Rows> {
         // Other files' columns are of the same types: one of Parquet's that has others is not of this table.
-        let typed = columns.fields().iter().map(|field| {
+        let typed = asked.schema.fields().iter().map(|field| {
             let kind = kind_of(field.data_type());
             kind.map(|kind| (field.name().clone(), kind))
                 .ok_or_else(|| exec_datafusion_err!("a column of the type {}", field.data_type()))
         });
-        select.schema = typed.collect::<Result<_>>()?;
-        let mut fields: Vec<_> = columns.fields().iter().cloned().collect();
+        asked.select.schema = typed.collect::<Result<_>>()?;
+        if !wanted.is_empty() {
+            let places = wanted.iter().map(|name| asked.schema.index_of(name));
+            asked.schema = Arc::new(asked.schema.project(&places.collect::<Result<Vec<_>, _>>()?)?);
+        }
+        let mut fields: Vec<_> = asked.schema.fields().iter().cloned().collect();
         if drives.len() > 1 {
-            if columns.column_with_name(DRIVE).is_some() {
+            if asked.schema.column_with_name(DRIVE).is_some() {
                 return plan_err!("a column {DRIVE} stands beside that of several drives");
             }
             fields.push(Arc::new(drive_field()));
         }
-        let asked = Chosen { target, select, limit: None, schema: columns };
-        Ok(Rows { drives: drives.clone(), options, asked, schema: Arc::new(Schema::new(fields)) })
+        let schema = Arc::new(Schema::new(fields));
+        Ok(Rows { drives: drives.clone(), options, asked, schema, taken: Mutex::default() })
     }
 }
 
@@ -136,7 +148,10 @@ impl TableProvider for Rows {
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
         match self.options.push_down {
-            true => Ok(condition::split(filters, &self.asked.schema)),
+            true => {
+                let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+                Ok(condition::split(filters, &mut taken, &self.asked.schema))
+            }
             false => Ok(vec![TableProviderFilterPushDown::Unsupported; filters.len()]),
         }
     }

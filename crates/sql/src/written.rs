@@ -61,7 +61,9 @@ fn as_written(column: &ArrayRef, kind: &DataType) -> Result<ArrayRef, ArrowError
     }
     let options = FormatOptions::new();
     let text = ArrayFormatter::try_new(column, &options)?;
-    let texts = (0..column.len()).map(|row| (!column.is_null(row)).then(|| text.value(row).to_string()));
+    let nulls = column.logical_nulls();
+    let is_null = |row: usize| nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
+    let texts = (0..column.len()).map(|row| (!is_null(row)).then(|| text.value(row).to_string()));
     Ok(Arc::new(texts.collect::<StringArray>()))
 }
 

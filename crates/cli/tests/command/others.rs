@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use nearside_conformance::needs;
 
@@ -506,4 +506,39 @@ fn partitions_are_chosen_or_listed() {
     let host = on(&two, "grep", &["--partition", "2", "--locate", "host", "-c", "hello", "/hello.txt"]);
     assert_eq!(host.good(), "2\n");
     assert_eq!(on(&two, "cat", &["--partition", "7", "/hello.txt"]).code, 2);
+}
+
+/// `nearside sql` is another program: the one beside the command, or else where the shell finds programs. All
+/// that is behind the word goes to it, help among it.
+#[test]
+fn sql_is_a_program_beside_the_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let command = folder.path().join("nearside");
+    fs::copy(env!("CARGO_BIN_EXE_nearside"), &command).unwrap();
+    let run = |words: &[&str], path: &Path| {
+        let mut run = Command::new(&command);
+        Ran::from(run.arg("sql").args(words).env("PATH", path).stdin(Stdio::null()).output().unwrap())
+    };
+    let nowhere = folder.path().join("nowhere");
+    let missing = run(&["select 1"], &nowhere);
+    assert_eq!((missing.code, missing.text().as_str()), (2, ""));
+    assert!(
+        missing.err.contains("nearside-sql is not installed") && missing.err.contains("make sql"),
+        "{}",
+        missing.err
+    );
+    let says = |place: &Path, what: &str| {
+        let program = place.join("nearside-sql");
+        fs::create_dir_all(place).unwrap();
+        fs::write(&program, format!("#!/bin/sh\nprintf '{what}:'; printf ' <%s>' \"$@\"; exit 7\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    says(&nowhere, "found");
+    let words = ["-d", "a b", "-h", "--help", "select 'x'"];
+    let given = " <-d> <a b> <-h> <--help> <select 'x'>";
+    let found = run(&words, &nowhere);
+    assert_eq!((found.code, found.text()), (7, format!("found:{given}")), "{}", found.err);
+    says(folder.path(), "beside");
+    let beside = run(&words, &nowhere);
+    assert_eq!((beside.code, beside.text()), (7, format!("beside:{given}")), "{}", beside.err);
 }

@@ -206,6 +206,12 @@ fn an_answer_has_the_forms_of_a_selection() {
         ]),
         "d,t,i,v\n1.500,Float64,1,1 days\n"
     );
+    let swapped = "select column_2, column_1 from csv('/semi.txt', 'no-header', 'delimiter=;', 'columns=column_2,column_1')";
+    assert_eq!(good(&[swapped]), "column_2,column_1\na,1\nb,2\n");
+    let one =
+        "select * from csv('/semi.txt', 'no-header', 'delimiter=;', 'columns=column_2') where column_2 = 'b'";
+    assert_eq!(good(&[one]), "column_2\nb\n");
+    assert_eq!(good(&["select null as x", "--output", "json"]), "[{\"x\":null}]\n");
     let window =
         "select row_number() over (order by price) n, interval '1 day' s from csv('/trips.csv') limit 1";
     assert_eq!(good(&[window, "--output", "jsonl"]), "{\"n\":1,\"s\":\"1 days\"}\n");

@@ -243,7 +243,8 @@ fn a_file_that_is_made_again_counts_once() {
     }
     let volume = ext4(|tree| {
         let mut text = "k,a,b,c,d,e\n".to_owned();
-        (0..6000).for_each(|n| text += &format!("k{n:05},1,1,1,1,1\n"));
+        // More than one reply has room for.
+        (0..15_000).for_each(|n| text += &format!("{}{n:05},1,1,1,1,1\n", "k".repeat(60)));
         for column in 0..5 {
             let wide = |one: usize| if one == column { "w".repeat(110 << 10) } else { String::new() };
             text += &format!("z,{}\n", (0..5).map(wide).collect::<Vec<_>>().join(","));
@@ -278,8 +279,9 @@ fn permission_is_that_of_a_walk_over_all() {
             fs::set_permissions(tree.join(folder), fs::Permissions::from_mode(mode)).unwrap();
         }
     });
-    let drive = [Embedded::of_user("", &volume.image, "1000:1000")];
+    let drive = [Embedded::of_user("", &volume.image, "4711:4711")];
     let (pushed, plain) = (over(&drive, true), over(&drive, false));
+    let said = || std::mem::take(&mut *drive[0].failed.lock().unwrap());
     for folder in ["passed", "listed", "open", "shut"] {
         for condition in [
             format!("path = '/{folder}'"),
@@ -290,7 +292,19 @@ fn permission_is_that_of_a_walk_over_all() {
         ] {
             for list in ["path", "path, size"] {
                 let query = format!("select {list} from files where {condition}");
-                assert_eq!(asked(&pushed, &query), asked(&plain, &query), "{query}");
+                let found = (asked(&pushed, &query), said());
+                let (all, of_all) = (asked(&plain, &query), said());
+                assert!(
+                    found.0 == all && found.1.is_subset(&of_all),
+                    "{query}: {found:?}, {all:?}, {of_all:?}"
+                );
+                // What a walk does not get past on its way is said.
+                let below = condition.contains("file'") || condition.contains('%');
+                assert_eq!(
+                    folder == "passed" && below,
+                    found.1.iter().any(|one| one.starts_with("/passed:")),
+                    "{query}"
+                );
             }
         }
     }
@@ -314,6 +328,8 @@ fn a_file_without_rows_says_nothing_of_types() {
     assert_eq!(asked(&context, "select sum(n) from json('/*.jsonl')"), ["\"19\""]);
     assert_eq!(asked(&context, "select price from csv('/*.csv') where price > 9"), ["\"10\""]);
     assert_eq!(asked(&context, "select count(*) from csv('/a.csv')"), ["\"0\""]);
+    let error = batches(&context, "select * from json('/a.jsonl')").unwrap_err();
+    assert!(error.contains("/a.jsonl: no file has a row"), "{error}");
     // A name that no request has room for, beside what is asked.
     assert_eq!(asked(&context, "select x from tsv('/long.tsv')"), ["\"2\""]);
 }

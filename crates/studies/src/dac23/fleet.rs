@@ -39,7 +39,7 @@ const WAYS: [(&str, Route); 2] = [("host", Route::Host), ("FSR", Route::Drive)];
 /// What one drive's part of a scan costs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
-    /// The drive's own time, its commands among it.
+    /// The drive's own time.
     pub drive_ns: u64,
     /// Over the host's link.
     pub bytes: u64,
@@ -108,8 +108,11 @@ fn parts(model: &mut Model, path: &str) -> Result<[(Part, u64); 2], Failure> {
         model.session().set_route(*route);
         let took = model.once(path, &needle(), Buffer::Miss)?;
         let computes = if *route == Route::Host { host_computes(took.bytes) } else { 0 };
-        let host_ns = took.commands * host_ns + computes;
-        (*part, *commands) = (Part { drive_ns: took.total, bytes: took.bytes, host_ns }, took.commands);
+        // What the model has waited for the host is the host's.
+        let of_host = took.commands * host_ns;
+        let drive_ns = took.total.saturating_sub(of_host);
+        (*part, *commands) =
+            (Part { drive_ns, bytes: took.bytes, host_ns: of_host + computes }, took.commands);
     }
     Ok(parts)
 }
