@@ -63,6 +63,9 @@ pub fn to_undo() -> Result<(), Failure> {
 /// Set by a signal: what is under way is cancelled, and the program ends; by itself after a second, as it may
 /// be waiting for who reads its output. Call it before any other thread is there;
 /// again, it listens no second time.
+///
+/// # Errors
+/// Signals cannot be listened for.
 pub fn to_cancel() -> Result<Arc<AtomicBool>, Failure> {
     static LISTENS: AtomicBool = AtomicBool::new(false);
     if LISTENS.swap(true, Ordering::Relaxed) {

@@ -34,6 +34,12 @@ pub struct Out {
     pub written: u64,
 }
 
+impl Default for Out {
+    fn default() -> Out {
+        Out::new()
+    }
+}
+
 impl Out {
     /// Takes standard output.
     pub fn new() -> Out {
@@ -48,6 +54,9 @@ impl Out {
     }
 
     /// A JSON object on a line of its own.
+    ///
+    /// # Errors
+    /// Those of writing to standard output.
     pub fn json(&mut self, value: &Value) -> io::Result<()> {
         if self.terminal {
             value.serialize(&mut Serializer::with_formatter(&mut *self, terminal::JsonForTerminal))?;
@@ -58,6 +67,9 @@ impl Out {
     }
 
     /// A name, or a part of one, of a volume or a peer.
+    ///
+    /// # Errors
+    /// Those of writing to standard output.
     pub fn name(&mut self, name: &[u8]) -> io::Result<()> {
         let name = self.shown(name);
         self.write_all(&name)
@@ -69,6 +81,9 @@ impl Out {
     }
 
     /// A text that holds words of a volume or a peer, on a line of its own or in one.
+    ///
+    /// # Errors
+    /// Those of writing to standard output.
     pub fn text(&mut self, text: &str) -> io::Result<()> {
         match self.terminal {
             true => self.write_all(&terminal::escaped(text.as_bytes())),
@@ -77,6 +92,9 @@ impl Out {
     }
 
     /// Whole lines of text that holds such words.
+    ///
+    /// # Errors
+    /// Those of writing to standard output.
     pub fn lines(&mut self, text: &str) -> io::Result<()> {
         for line in text.lines() {
             self.text(line)?;
@@ -87,6 +105,9 @@ impl Out {
 
     /// Has the kernel hand on up to `len` bytes of a file from byte `at` on, and says how many it has; 0
     /// where it does not, whatever the reason: who reads and writes them hears that.
+    ///
+    /// # Errors
+    /// Those of writing to standard output.
     pub fn send(&mut self, file: impl AsFd, at: u64, len: usize) -> io::Result<usize> {
         self.to.flush()?;
         let sent = rustix::fs::sendfile(self.to.get_ref(), file, Some(&mut { at }), len).unwrap_or(0);
@@ -96,6 +117,9 @@ impl Out {
     }
 
     /// Bytes and the line's end.
+    ///
+    /// # Errors
+    /// Those of writing to standard output.
     pub fn line(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.write_all(bytes)?;
         self.write_all(b"\n")

@@ -52,6 +52,9 @@ impl Writer {
     }
 
     /// Whether a batch has the columns of those before, and as a stream of Arrow's their types.
+    ///
+    /// # Errors
+    /// Its columns are others, or as a stream of Arrow's their types; for the user.
     pub fn fits(&self, table: &Table<'_>) -> Result<(), String> {
         let Some(known) = self.names.as_ref().filter(|_| table.rows() > 0) else { return Ok(()) };
         table.has_columns(known.iter().map(String::as_str)).map_err(|error| error.to_string())?;
@@ -64,6 +67,9 @@ impl Writer {
     }
 
     /// Writes the first rows of a batch that [fits](Writer::fits).
+    ///
+    /// # Errors
+    /// Those of writing to standard output.
     pub fn table(&mut self, out: &mut Out, table: &Table<'_>, rows: usize) -> Result<(), Failure> {
         if table.rows() == 0 {
             if self.fallback.is_none() {
@@ -172,6 +178,9 @@ impl Writer {
     }
 
     /// The end of the answer.
+    ///
+    /// # Errors
+    /// Those of writing to standard output.
     pub fn end(&mut self, out: &mut Out) -> Result<(), Failure> {
         let fallback = self.fallback.take().filter(|_| self.names.is_none());
         // Of no answer at all, a stream has no columns, and other forms nothing.

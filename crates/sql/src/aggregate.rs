@@ -273,6 +273,11 @@ impl Held {
         (self.batches, self.rows) = (Vec::new(), 0);
     }
 
+    /// A file is at hand, perhaps another than before.
+    fn at(&mut self, path: &[u8], emit: Emit<'_>) -> Result<ControlFlow<()>> {
+        if *path == self.path { Ok(ControlFlow::Continue(())) } else { self.hand_on(path, emit) }
+    }
+
     /// The file has ended, and another is at hand.
     fn hand_on(
         &mut self,
@@ -308,13 +313,9 @@ impl Work for Groups {
         let mut held = Held { path: rows::name_of(&ask.target).to_vec(), batches: Vec::new(), rows: 0 };
         let refusal = drive.ask(&ask, |record| {
             match record {
-                Record::File { path, .. } => {
-                    if *path != held.path && held.hand_on(&path, emit)?.is_break() {
-                        return Ok(ControlFlow::Break(()));
-                    }
-                }
+                Record::File { path, .. } => return held.at(&path, emit),
                 Record::Failed { path, failure } => {
-                    if *path != held.path && held.hand_on(&path, emit)?.is_break() {
+                    if held.at(&path, emit)?.is_break() {
                         return Ok(ControlFlow::Break(()));
                     }
                     held.forget();

@@ -237,12 +237,10 @@ impl Search {
         let (mut rows, mut ended, mut line) = (Building::default(), false, Vec::new());
         let refusal = drive.ask(&ask, |record| {
             match record {
-                Record::File { path: file, .. } => {
-                    // One that is at hand is named again where an answer goes on, within a line, too.
-                    if *file != path {
-                        file.as_ref().clone_into(&mut path);
-                        line.clear();
-                    }
+                // One that is at hand is named again where an answer goes on, within a line, too.
+                Record::File { path: file, .. } if *file != path => {
+                    file.as_ref().clone_into(&mut path);
+                    line.clear();
                 }
                 Record::Failed { path, failure } => {
                     way.failed(&path, &failure);
