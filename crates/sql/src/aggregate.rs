@@ -9,7 +9,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use datafusion::arrow::compute::kernels::cmp::eq;
 use datafusion::arrow::compute::{cast, nullif};
 use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
@@ -29,10 +29,10 @@ use nearside_fsrlib::{
 };
 use nearside_near_data::{MAX_AGGREGATES, MAX_ROW_GROUPS};
 
-use crate::batch::{batch, kind_of};
+use crate::batch::{batch, batch_of, kind_of};
 use crate::rows::{self, Chosen};
 use crate::scan::{Asked, Emit, Scan, Work};
-use crate::way::Drives;
+use crate::way::{Drives, Way};
 
 /// Hands the first step of groups to the drives.
 #[derive(Debug)]
@@ -215,20 +215,19 @@ impl Groups {
             }
             *column = cast(column, to)?;
         }
-        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
+        batch_of(&self.schema, columns, batch.num_rows())
     }
 
     /// The groups of one file, made here of its rows.
     fn made_here(
         &self,
-        drive: &Asked<'_>,
+        way: &Arc<dyn Way>,
         path: &[u8],
         context: &Arc<TaskContext>,
         emit: Emit<'_>,
     ) -> Result<ControlFlow<()>> {
         let chosen = Chosen { target: Target::Path(path.to_vec()), ..self.chosen.clone() };
-        let drives: Drives = Arc::new([drive.way.clone()]);
+        let drives: Drives = Arc::new([way.clone()]);
         let (schema, drive_at) = self.rows.clone();
         let rows = Scan::with_schema(drives, Arc::new(chosen), drive_at, schema);
         let step = self.instead.clone().with_new_children(vec![Arc::new(rows)])?;
@@ -238,9 +237,7 @@ impl Groups {
             if let Some(at) = self.drive_at {
                 batch.remove_column(at);
             }
-            let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-            let columns = batch.columns().to_vec();
-            if emit(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)?.is_break() {
+            if emit(batch_of(&self.schema, batch.columns().to_vec(), batch.num_rows())?)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -279,11 +276,7 @@ impl Held {
     }
 
     /// The file has ended, and another is at hand.
-    fn hand_on(
-        &mut self,
-        next: &[u8],
-        emit: &mut dyn FnMut(RecordBatch) -> Result<ControlFlow<()>>,
-    ) -> Result<ControlFlow<()>> {
+    fn hand_on(&mut self, next: &[u8], emit: Emit<'_>) -> Result<ControlFlow<()>> {
         next.clone_into(&mut self.path);
         self.rows = 0;
         for batch in std::mem::take(&mut self.batches) {
@@ -349,7 +342,7 @@ impl Work for Groups {
         rows::say_bad(&way, bad);
         let mut ended = held.hand_on(&[], emit)?.is_break();
         for path in here {
-            ended = ended || self.made_here(drive, &path, context, emit)?.is_break();
+            ended = ended || self.made_here(&way, &path, context, emit)?.is_break();
         }
         Ok(())
     }

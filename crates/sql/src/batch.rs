@@ -10,12 +10,18 @@ use datafusion::arrow::array::{
     StringArray, TimestampMicrosecondArray,
 };
 use datafusion::arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
-use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::{Result, exec_datafusion_err};
 use nearside_cli::program::Table;
 use nearside_fsrlib::ColumnType;
 
 use crate::way::Way;
+
+/// A batch of so many rows, which may have no columns.
+pub(crate) fn batch_of(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+}
 
 /// The batch of a record.
 pub(crate) fn batch(way: &Arc<dyn Way>, stream: &[u8]) -> Result<RecordBatch> {
@@ -45,8 +51,7 @@ pub(crate) fn batch(way: &Arc<dyn Way>, stream: &[u8]) -> Result<RecordBatch> {
         fields.push(Field::new(*name, column.data_type().clone(), true));
         columns.push(column);
     }
-    let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
+    batch_of(&Arc::new(Schema::new(fields)), columns, rows)
 }
 
 fn bits(bytes: &[u8], rows: usize) -> BooleanBuffer {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::arrow::array::{
-    ArrayRef, Int64Builder, RecordBatch, RecordBatchOptions, StringBuilder, TimestampMicrosecondBuilder,
+    ArrayRef, Int64Builder, RecordBatch, StringBuilder, TimestampMicrosecondBuilder,
 };
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use datafusion::catalog::{Session, TableProvider};
@@ -18,10 +18,11 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use nearside_fsrlib::{Ask, Failure, FileEntry, Operation, Record, Target};
 
+use crate::Options;
+use crate::batch::batch_of;
 use crate::pattern::{Beginning, beginning};
-use crate::scan::{Asked, Emit, Scan, Work, drive_field};
+use crate::scan::{Asked, Emit, Scan, Work, wanted, with_drive};
 use crate::way::Drives;
-use crate::{DRIVE, Options};
 
 /// Rows of a batch.
 const BATCH: usize = 8192;
@@ -103,11 +104,9 @@ pub(crate) struct Files {
 
 impl Files {
     pub fn new(drives: Drives, options: Options) -> Files {
-        let mut fields: Vec<Field> = Column::ALL.into_iter().map(Column::field).collect();
-        if drives.len() > 1 {
-            fields.push(drive_field());
-        }
-        Files { drives, options, schema: Arc::new(Schema::new(fields)) }
+        let own = Schema::new(Column::ALL.into_iter().map(Column::field).collect::<Vec<_>>());
+        let schema = with_drive(&drives, &own);
+        Files { drives, options, schema }
     }
 }
 
@@ -140,11 +139,8 @@ impl TableProvider for Files {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let all: Vec<usize> = (0..self.schema.fields().len()).collect();
-        let wanted = projection.unwrap_or(&all);
-        let drive_at = wanted.iter().position(|column| self.schema.field(*column).name() == DRIVE);
-        let columns: Vec<Column> =
-            wanted.iter().filter_map(|column| Column::ALL.get(*column).copied()).collect();
+        let (columns, drive_at) = wanted(projection, &self.schema, Column::ALL.len());
+        let columns: Vec<Column> = columns.into_iter().map(|column| Column::ALL[column]).collect();
         let schema = Arc::new(Schema::new(columns.iter().map(|column| column.field()).collect::<Vec<_>>()));
         let mut below = Below::default();
         filters.iter().filter_map(|filter| beginning("path", filter)).for_each(|one| below.narrow(&one));
@@ -421,7 +417,6 @@ impl Building {
             Builder::Number(numbers) => Arc::new(numbers.finish()),
             Builder::Time(times) => Arc::new(times.finish()),
         });
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        Ok(RecordBatch::try_new_with_options(schema.clone(), columns.collect(), &options)?)
+        batch_of(schema, columns.collect(), rows)
     }
 }

@@ -6,9 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::array::{
-    ArrayRef, Int64Builder, RecordBatch, RecordBatchOptions, StringBuilder, StringDictionaryBuilder,
-};
+use datafusion::arrow::array::{ArrayRef, Int64Builder, RecordBatch, StringBuilder, StringDictionaryBuilder};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
@@ -18,11 +16,12 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use nearside_fsrlib::{Answer, Ask, Failure, Operation, Record, SearchOptions, Target};
 
+use crate::Options;
+use crate::batch::batch_of;
 use crate::pattern;
 use crate::rows::name_of;
-use crate::scan::{Asked, Emit, Scan, Work, drive_field};
+use crate::scan::{Asked, Emit, Scan, Work, wanted, with_drive};
 use crate::way::Drives;
-use crate::{DRIVE, Options};
 
 /// Rows of a batch, and bytes of its texts, about.
 const BATCH: usize = 8192;
@@ -36,6 +35,7 @@ const LONGEST_PATTERN: usize = 32 << 10;
 const PATH: &str = "path";
 const LINE: &str = "line";
 const TEXT: &str = "text";
+const COLUMNS: usize = 3;
 
 /// The table.
 #[derive(Debug)]
@@ -65,20 +65,13 @@ impl Lines {
                 _ => return plan_err!("lines: {word:?} is no option of it"),
             }
         }
-        let mut fields = vec![
+        let own = Schema::new(vec![
             Field::new(PATH, DataType::Utf8, false),
             Field::new(LINE, DataType::Int64, false),
             Field::new(TEXT, DataType::Utf8, false),
-        ];
-        if drives.len() > 1 {
-            fields.push(drive_field());
-        }
-        let schema = Arc::new(Schema::new(fields));
+        ]);
+        let schema = with_drive(drives, &own);
         Ok(Lines { drives: drives.clone(), options, target, search, schema })
-    }
-
-    fn own(&self) -> usize {
-        self.schema.fields().iter().filter(|field| field.name() != DRIVE).count()
     }
 }
 
@@ -111,10 +104,7 @@ impl TableProvider for Lines {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let all: Vec<usize> = (0..self.schema.fields().len()).collect();
-        let wanted = projection.unwrap_or(&all);
-        let drive_at = wanted.iter().position(|column| *column >= self.own());
-        let columns: Vec<usize> = wanted.iter().copied().filter(|column| *column < self.own()).collect();
+        let (columns, drive_at) = wanted(projection, &self.schema, COLUMNS);
         let mut search = self.search.clone();
         // One that says more finds less; DataFusion asks all of them again.
         let patterns = filters.iter().filter_map(|filter| pattern::line(TEXT, filter));
@@ -168,14 +158,12 @@ impl Building {
     fn finish(&mut self, columns: &[usize], schema: &SchemaRef) -> Result<RecordBatch> {
         let rows = std::mem::take(&mut self.rows);
         self.bytes = 0;
-        let all: [ArrayRef; 3] = [
+        let all: [ArrayRef; COLUMNS] = [
             cast(&self.paths.finish(), &DataType::Utf8)?,
             Arc::new(self.lines.finish()),
             Arc::new(self.texts.finish()),
         ];
-        let columns = columns.iter().filter_map(|column| all.get(*column).cloned()).collect();
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+        batch_of(schema, columns.iter().filter_map(|column| all.get(*column).cloned()).collect(), rows)
     }
 }
 

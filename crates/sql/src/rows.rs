@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
+use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{Result, exec_datafusion_err, plan_err};
@@ -15,8 +15,8 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use nearside_fsrlib::{Ask, Failure, Operation, Record, RowFormat, SelectOptions, Target, Term};
 
-use crate::batch::{batch, kind_of};
-use crate::scan::{Asked, Emit, Scan, Work, drive_field, refused};
+use crate::batch::{batch, batch_of, kind_of};
+use crate::scan::{Asked, Emit, Scan, Work, refused, wanted, with_drive};
 use crate::way::{Drives, Way};
 use crate::{DRIVE, Options, condition};
 
@@ -120,14 +120,10 @@ impl Rows {
             let places = wanted.iter().map(|name| asked.schema.index_of(name));
             asked.schema = Arc::new(asked.schema.project(&places.collect::<Result<Vec<_>, _>>()?)?);
         }
-        let mut fields: Vec<_> = asked.schema.fields().iter().cloned().collect();
-        if drives.len() > 1 {
-            if asked.schema.column_with_name(DRIVE).is_some() {
-                return plan_err!("a column {DRIVE} stands beside that of several drives");
-            }
-            fields.push(Arc::new(drive_field()));
+        if drives.len() > 1 && asked.schema.column_with_name(DRIVE).is_some() {
+            return plan_err!("a column {DRIVE} stands beside that of several drives");
         }
-        let schema = Arc::new(Schema::new(fields));
+        let schema = with_drive(drives, &asked.schema);
         Ok(Rows { drives: drives.clone(), options, asked, schema, taken: Mutex::default() })
     }
 }
@@ -164,11 +160,7 @@ impl TableProvider for Rows {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let own = &self.asked.schema;
-        let all: Vec<usize> = (0..self.schema.fields().len()).collect();
-        let wanted = projection.unwrap_or(&all);
-        let drive_at = wanted.iter().position(|column| *column >= own.fields().len());
-        let columns: Vec<usize> =
-            wanted.iter().copied().filter(|column| *column < own.fields().len()).collect();
+        let (columns, drive_at) = wanted(projection, &self.schema, own.fields().len());
         let mut asked = self.asked.clone();
         asked.schema = Arc::new(own.project(&columns)?);
         asked.select.columns = asked.schema.fields().iter().map(|field| field.name().clone()).collect();
@@ -227,9 +219,7 @@ impl Chosen {
             }
             columns.push(batch.column(at).clone());
         }
-        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
-            .map_err(|error| error.to_string())
+        batch_of(&self.schema, columns, batch.num_rows()).map_err(|error| error.to_string())
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray};
+use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -16,6 +16,7 @@ use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use nearside_fsrlib::{Ask, Error, Failure, Record, Session, Transport};
 
+use crate::batch::batch_of;
 use crate::way::{Drives, Way};
 
 /// Batches that wait for who takes them.
@@ -93,8 +94,26 @@ pub struct Scan {
 }
 
 /// The column with the drive's name.
-pub(crate) fn drive_field() -> Field {
+fn drive_field() -> Field {
     Field::new(crate::DRIVE, DataType::Utf8, false)
+}
+
+/// A table's columns: those of its files, and behind them the drive's name where there are several.
+pub(crate) fn with_drive(drives: &Drives, own: &Schema) -> SchemaRef {
+    let drive = (drives.len() > 1).then(|| Arc::new(drive_field()));
+    Arc::new(Schema::new(own.fields().iter().cloned().chain(drive).collect::<Vec<_>>()))
+}
+
+/// Which of its files' columns, of so many, a plan wants, and where among them the drive's name.
+pub(crate) fn wanted(
+    projection: Option<&Vec<usize>>,
+    table: &Schema,
+    own: usize,
+) -> (Vec<usize>, Option<usize>) {
+    let all: Vec<usize> = (0..table.fields().len()).collect();
+    let wanted = projection.unwrap_or(&all);
+    let drive_at = wanted.iter().position(|column| *column >= own);
+    (wanted.iter().copied().filter(|column| *column < own).collect(), drive_at)
 }
 
 impl Scan {
@@ -131,8 +150,7 @@ impl Scan {
             let names: ArrayRef = Arc::new(StringArray::from_iter_values(std::iter::repeat_n(name, rows)));
             columns.insert(at, names);
         }
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
+        batch_of(&self.schema, columns, rows)
     }
 }
 
