@@ -61,9 +61,13 @@ impl Secured {
     }
 
     pub fn until_failed(&self, count: u64) {
-        let failed = |served: &Secured| served.count("authentications_failed");
-        self.until(&format!("{count} have failed"), |served| failed(served) >= count);
-        assert_eq!(failed(self), count);
+        self.until_count("authentications_failed", count);
+    }
+
+    /// What was refused may be known to its host before it is counted.
+    pub fn until_count(&self, name: &str, count: u64) {
+        self.until(&format!("{name}: {count}"), |served| served.count(name) >= count);
+        assert_eq!(self.count(name), count);
     }
 
     /// Has it read its file again.
