@@ -101,30 +101,34 @@ impl Mounted {
 }
 
 /// Unmounts, which nothing may hinder. A program that another thread is about to start has, from its fork to
-/// its exec, open what this process has open, or had a moment ago: that is waited for.
+/// its exec, open what this process has open, or had a moment ago; and the kernel lets go of what is closed
+/// only when who closed it goes on (`task_work`), by when no descriptor shows it. Both are waited for.
 ///
 /// # Errors
 /// What `umount` said.
 pub fn unmount(at: &Path) -> Result<(), String> {
     let until = Instant::now() + Duration::from_secs(10);
-    while Instant::now() < until && children_have_open(at) {
+    loop {
+        let done = tool("umount").arg(at).output().map_err(|e| format!("umount: {e}"))?;
+        if done.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&done.stderr);
+        if !said.contains("target is busy") || another_program_has_open(at) || Instant::now() > until {
+            return Err(format!("umount {}: {said}", at.display()));
+        }
         std::thread::sleep(Duration::from_millis(1));
-    }
-    let done = tool("umount").arg(at).output().map_err(|e| format!("umount: {e}"))?;
-    match done.status.success() {
-        true => Ok(()),
-        false => Err(format!("umount {}: {}", at.display(), String::from_utf8_lossy(&done.stderr))),
     }
 }
 
-fn children_have_open(at: &Path) -> bool {
-    let entries = |folder: &str| std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let threads = entries("/proc/self/task");
-    let children = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-    let children: Vec<String> = children.collect();
-    children.iter().flat_map(|children| children.split_whitespace()).any(|child| {
-        let mut open = entries(&format!("/proc/{child}/fd"));
+/// Whether a program that is not this one, which one about to start still is, has a file there.
+fn another_program_has_open(at: &Path) -> bool {
+    let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let own = std::fs::read_link("/proc/self/exe").ok();
+    entries(Path::new("/proc")).map(|process| process.path()).any(|process| {
+        let mut open = entries(&process.join("fd"));
         open.any(|open| std::fs::read_link(open.path()).is_ok_and(|file| file.starts_with(at)))
+            && std::fs::read_link(process.join("exe")).ok() != own
     })
 }
 

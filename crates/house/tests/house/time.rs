@@ -76,6 +76,7 @@ const MAY_ASK_THE_TIME: &[(&str, &[&str])] = &[
         &[
             "crates/cli/tests/command/control.rs",
             "crates/cli/tests/command/network.rs",
+            "crates/cli/tests/command/serve.rs",
             "crates/cli/tests/stock_linux/",
             "crates/conformance/src/parquet.rs",
             "crates/conformance/src/volume.rs",
