@@ -14,17 +14,19 @@
 #   make deb           packages for Debian and Ubuntu, in target/debian
 #   make package-test  the packages in fresh roots of Debian, as root: installed, used, purged; what lintian says
 #   make wheel         the package for Python, in target/wheels
+#   make wheel-sql     and the one for SQL beside it
 #   make static        the command without any library of the system's, in target/ARCH-unknown-linux-musl/release
 
 PREFIX ?= /usr/local
 SECONDS ?= 300
 OUT ?= out
 # Without OpenSSL's headers, without TLS. What runs users' programs doubles the time of a build, and neither the demo nor the studies have any.
-TLS = $$(pkg-config --exists openssl 2>/dev/null || echo --no-default-features --features wasm,yara)
+without_tls = $$(pkg-config --exists openssl 2>/dev/null || echo --no-default-features $(1))
+TLS = $(call without_tls,--features=wasm --features=yara)
 LEAN = --no-default-features $$(pkg-config --exists openssl 2>/dev/null && echo --features tls)
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: all demo sql test bench studies documents fuzz sanitize install deb package-test wheel static build clean
+.PHONY: all demo sql test bench studies documents fuzz sanitize install deb package-test wheel wheel-sql static build clean
 
 all: build
 
@@ -33,7 +35,7 @@ build:
 	cargo build --release --locked -p nearside-cli $(TLS)
 
 sql: build
-	cargo build --release --locked -p nearside-sql $$(pkg-config --exists openssl 2>/dev/null || echo --no-default-features)
+	cargo build --release --locked -p nearside-sql $(call without_tls,--features=program)
 
 demo:
 	@scripts/setup.sh demo
@@ -68,14 +70,14 @@ sanitize:
 install:
 	@scripts/setup.sh build
 	cargo build --release --locked -p nearside-cli $(TLS)
-	cargo build --release --locked -p nearside-fsrlib-c
+	cargo build --release --locked -p nearside-fsrlib-c $(call without_tls)
 	@if [ -e target/release/nearside-sql ]; then $(MAKE) sql; fi
 	@scripts/install.sh "$(DESTDIR)" "$(PREFIX)"
 
 deb:
 	@scripts/setup.sh deb
 	cargo build --release --locked -p nearside-cli $(TLS)
-	cargo build --release --locked -p nearside-fsrlib-c
+	cargo build --release --locked -p nearside-fsrlib-c $(call without_tls)
 	@scripts/deb.sh
 
 package-test: deb
@@ -85,6 +87,9 @@ package-test: deb
 wheel:
 	@scripts/setup.sh wheel
 	@cd crates/python && ../../target/oracles/bin/maturin build --release --locked --out ../../target/wheels
+
+wheel-sql: wheel
+	@cd crates/python-sql && ../../target/oracles/bin/maturin build --release --locked --out ../../target/wheels
 
 static:
 	@scripts/setup.sh static

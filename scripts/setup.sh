@@ -31,7 +31,7 @@ wanted() {
     # The library's header, as C++ reads it, and what is in it.
     echo "g++:/usr/bin/c++ libarchive-tools:/usr/bin/bsdtar"
     echo "fio:/usr/bin/fio blktrace:/usr/bin/blkparse acl:/usr/bin/setfacl attr:/usr/bin/setfattr fdisk:/sbin/sfdisk"
-    echo "openssl:/usr/bin/openssl groff-base:/usr/bin/groff sleuthkit:/usr/bin/fls systemd:/usr/bin/systemd-analyze"
+    echo "keyutils:/usr/bin/keyctl openssl:/usr/bin/openssl groff-base:/usr/bin/groff sleuthkit:/usr/bin/fls systemd:/usr/bin/systemd-analyze"
     echo "fuse3:/usr/bin/fusermount3 chromium-headless-shell:/usr/bin/chromium-headless-shell"
     # Readers of OpenMetrics.
     echo "prometheus:/usr/bin/promtool python3-prometheus-client:/usr/lib/python3/dist-packages/prometheus_client"
@@ -123,6 +123,10 @@ if [ "$what" = test ] && ! $oracles/bin/python -c 'import duckdb, fsspec, maturi
   say "installing DuckDB, pyarrow, pandas, fsspec, Ray, pytest and maturin into $oracles"
   python duckdb==2.0.1 pyarrow==26.0.1 pandas==3.1.1 fsspec==2026.9.0 ray==2.60.0 pytest==9.2.0 "$maturin" \
     || say "could not install them; what needs them is left out"
+fi
+# Beside the others, since the bench has another version.
+if [ "$what" = test ] && [ ! -d $oracles/datafusion ]; then
+  python --no-deps --target $oracles/datafusion datafusion==53.0.0 || say "could not install DataFusion for Python; what needs it is left out"
 fi
 if [ "$what" = bench ] && ! $oracles/bin/python -c 'import datafusion, duckdb, numpy' 2>/dev/null; then
   say "installing DuckDB, DataFusion and NumPy into $oracles"

@@ -15,3 +15,4 @@ pub mod record;
 pub mod store;
 pub mod view;
 pub mod volume;
+pub mod wheel;

@@ -50,7 +50,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("embedded", &[
         "dma", "clock", "media", "store", "ftl", "fsview", "device", "firmware", "driver", "fsrlib",
     ]),
-    ("fsrlib-c", &["clock", "driver", "fsrlib", "embedded"]),
+    ("fsrlib-c", &["channel", "clock", "tls", "driver", "fsrlib", "embedded"]),
     ("python", &["channel", "clock", "ndp", "tls", "wasm", "yara", "fsrlib", "embedded"]),
     ("loadgen", &["spec", "dma", "clock", "random", "driver"]),
     ("sim", &[
@@ -89,6 +89,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "front-fuse", "front-vfio", "fsrlib", "embedded", "loadgen", "instrument", "studies", "demo", "apps",
     ]),
     ("sql", &["near-data", "fsrlib", "cli"]),
+    ("python-sql", &["fsrlib", "python", "sql"]),
     ("fuzz", &["hostile"]),
 ];
 

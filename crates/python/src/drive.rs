@@ -72,6 +72,14 @@ fn seconds(option: &str, seconds: f64) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| format!("{option}: {seconds} is no number of seconds"))
 }
 
+/// How a drive is opened, from what `nearside._drive.arguments` gives.
+///
+/// # Errors
+/// An argument is none.
+pub fn how(arguments: &Bound<'_, PyAny>) -> PyResult<How> {
+    arguments.extract::<OpenArgs>()?.how(arguments.py())
+}
+
 impl OpenArgs {
     fn how(self, py: Python<'_>) -> PyResult<How> {
         let word = |option: &str, why: String| failure::of_word(py, &format!("{option}: {why}"));

@@ -41,7 +41,10 @@ fn class(failure: &Failure) -> &'static str {
 }
 
 /// A class of `nearside/errors.py`.
-pub(crate) fn class_of<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+///
+/// # Errors
+/// There is none of that name.
+pub fn class_of<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     py.import("nearside.errors")?.getattr(name)
 }
 
@@ -70,7 +73,7 @@ pub(crate) fn of_error(py: Python<'_>, path: &[u8], error: &Error) -> PyErr {
 }
 
 /// A drive that is not opened, or is not there any more.
-pub(crate) fn of_drive(py: Python<'_>, kind: io::ErrorKind, text: &str) -> PyErr {
+pub fn of_drive(py: Python<'_>, kind: io::ErrorKind, text: &str) -> PyErr {
     let (name, errno) = match kind {
         io::ErrorKind::NotFound => ("NotFoundError", ENOENT),
         io::ErrorKind::PermissionDenied => ("DeniedError", EACCES),
@@ -82,7 +85,7 @@ pub(crate) fn of_drive(py: Python<'_>, kind: io::ErrorKind, text: &str) -> PyErr
 }
 
 /// A word that is none.
-pub(crate) fn of_word(py: Python<'_>, text: &str) -> PyErr {
+pub fn of_word(py: Python<'_>, text: &str) -> PyErr {
     raised(py, "RequestError", EINVAL, text, None)
 }
 

@@ -61,11 +61,11 @@ struct Job {
     answer: Sender<Result<Reply<'static>, Error>>,
 }
 
-/// What comes by a channel; `None`: nothing does any more.
+/// What comes by a channel; `None`: nothing does any more. Who waits is without the interpreter.
 ///
 /// # Errors
 /// What a signal's handler raised.
-fn heard<T>(channel: &Receiver<T>) -> PyResult<Option<T>> {
+pub fn heard<T>(channel: &Receiver<T>) -> PyResult<Option<T>> {
     loop {
         match channel.recv_timeout(LOOK) {
             Ok(heard) => return Ok(Some(heard)),

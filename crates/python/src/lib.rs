@@ -17,6 +17,11 @@ mod lanes;
 mod open;
 mod rows;
 
+pub use drive::how;
+pub use failure::{class_of, of_drive, of_word};
+pub use lanes::heard;
+pub use open::{AnySession, How, Refusal};
+
 /// The native half of the package `nearside`.
 #[pyo3::pymodule]
 mod _native {

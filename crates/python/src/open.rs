@@ -16,20 +16,20 @@ use nearside_fsrlib::{Credentials, Encoding, Session, State, Transport};
 const BUFFER: usize = 1 << 20;
 
 /// A session by any way.
-pub(crate) type AnySession = Session<Box<dyn Transport>>;
+pub type AnySession = Session<Box<dyn Transport>>;
 
 /// How a drive is opened.
-pub(crate) struct How {
-    pub name: OsString,
-    pub partition: Option<Wanted>,
-    pub volume: Option<Logical>,
-    pub credentials: Credentials,
-    pub allow_unrecovered: bool,
-    pub home: bool,
-    pub policy: Policy,
-    pub network: tcp::Options,
+pub struct How {
+    pub(crate) name: OsString,
+    pub(crate) partition: Option<Wanted>,
+    pub(crate) volume: Option<Logical>,
+    pub(crate) credentials: Credentials,
+    pub(crate) allow_unrecovered: bool,
+    pub(crate) home: bool,
+    pub(crate) policy: Policy,
+    pub(crate) network: tcp::Options,
     /// The first session's: of a drive of this process what it lies in, and the partition's number.
-    pub found: Found,
+    pub(crate) found: Found,
 }
 
 /// What the first session finds for those after it.
@@ -40,8 +40,11 @@ pub(crate) struct Found {
 }
 
 /// Why there is no session.
-pub(crate) struct Refusal {
+#[derive(Debug)]
+pub struct Refusal {
+    /// What it means to the system.
     pub kind: io::ErrorKind,
+    /// For the user, with the drive's name.
     pub text: String,
 }
 
@@ -63,7 +66,11 @@ impl How {
         self.found.number.get().copied().unwrap_or(0)
     }
 
-    /// A session of the thread that asks, and what its user should know.
+    /// A session of the thread that asks, in the name of whom it was opened for, and what its user should
+    /// know.
+    ///
+    /// # Errors
+    /// [`Refusal`].
     pub fn open(&self) -> Result<(AnySession, Vec<String>), Refusal> {
         let invalid = |text| Refusal { kind: io::ErrorKind::InvalidInput, text };
         let place = Place::of(&self.name).map_err(invalid)?;
@@ -87,6 +94,7 @@ impl How {
         let state = if self.home || writer.is_some() { State::Home } else { State::Recovered };
         let mut session = Session::new(transport, Arc::new(TscClock::new()))
             .with_buffer(BUFFER)
+            .with_credentials(self.credentials.clone())
             .with_state(state)
             .with_allow_unrecovered(self.allow_unrecovered);
         if self.found.number.get().is_none() {
@@ -94,7 +102,7 @@ impl How {
             let number = number.map_err(|why| invalid(format!("{}: {why}", self.name.display())))?;
             let _the_same = self.found.number.set(number);
         }
-        Ok((session, notes))
+        Ok((session.with_partition(self.number()), notes))
     }
 
     /// What a drive of this process lies in: all of an image or a block device, or a logical volume.

@@ -31,7 +31,7 @@ use nearside_near_data::{MAX_AGGREGATES, MAX_ROW_GROUPS};
 
 use crate::batch::{batch, batch_of, kind_of};
 use crate::rows::{self, Chosen};
-use crate::scan::{Asked, Emit, Scan, Work};
+use crate::scan::{Asked, Emit, Scan, Work, left_out};
 use crate::way::{Drives, Way};
 
 /// Hands the first step of groups to the drives.
@@ -317,7 +317,7 @@ impl Work for Groups {
                         Failure::InvalidRequest(_) if here.len() < MOST_HERE => {
                             here.insert(path.into_owned());
                         }
-                        failure => way.failed(&path, &failure),
+                        failure => left_out(&way, &path, &failure)?,
                     }
                 }
                 Record::Batch { stream, bad: more, .. } => {
@@ -335,7 +335,7 @@ impl Work for Groups {
             }
             (Some(failure), target) => {
                 held.forget();
-                way.failed(rows::name_of(target), &failure);
+                left_out(&way, rows::name_of(target), &failure)?;
             }
             (None, _) => {}
         }

@@ -98,7 +98,9 @@ mod tests {
 
         fn warn(&self, _text: &str) {}
 
-        fn failed(&self, _path: &[u8], _failure: &Failure) {}
+        fn failed(&self, _path: &[u8], _failure: &Failure) -> std::result::Result<(), String> {
+            Ok(())
+        }
     }
 
     fn sample() -> RecordBatch {

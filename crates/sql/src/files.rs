@@ -21,7 +21,7 @@ use nearside_fsrlib::{Ask, Failure, FileEntry, Operation, Record, Target};
 use crate::Options;
 use crate::batch::batch_of;
 use crate::pattern::{Beginning, beginning};
-use crate::scan::{Asked, Emit, Scan, Work, wanted, with_drive};
+use crate::scan::{Asked, Emit, Scan, Work, left_out, wanted, with_drive};
 use crate::way::Drives;
 
 /// Rows of a batch.
@@ -242,7 +242,7 @@ impl Walk {
                     return Ok(Above::Ends);
                 }
                 Some(failure) => {
-                    drive.way.failed(path.as_bytes(), &failure);
+                    left_out(drive.way, path.as_bytes(), &failure)?;
                     return Ok(Above::Ends);
                 }
             }
@@ -271,7 +271,7 @@ impl Walk {
                 Record::Entry(entry) => rows.push(&entry),
                 Record::Name { path, kind } => rows.push(&FileEntry::of_name(path, kind)),
                 Record::Failed { path, failure } => {
-                    way.failed(&path, &failure);
+                    left_out(&way, &path, &failure)?;
                     return Ok(ControlFlow::Continue(()));
                 }
                 _ => return Ok(ControlFlow::Continue(())),
@@ -320,7 +320,7 @@ impl Work for Walk {
         match refusal {
             // Nothing is there that a condition speaks of.
             None | Some(Failure::NotFound | Failure::NotADirectory | Failure::NameTooLong) => {}
-            Some(failure) => drive.way.failed(self.below.root.as_bytes(), &failure),
+            Some(failure) => left_out(drive.way, self.below.root.as_bytes(), &failure)?,
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::catalog::{TableFunctionImpl, TableProvider};
 use datafusion::common::{Result, ScalarValue, plan_datafusion_err, plan_err};
-use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::{Expr, lit};
 use nearside_fsrlib::{RowFormat, SelectOptions, Target};
 
 use crate::Options;
@@ -27,8 +27,8 @@ struct Function {
     options: Options,
 }
 
-/// All of them.
-pub(crate) fn all(drives: &Drives, options: Options) -> Vec<(&'static str, Arc<dyn TableFunctionImpl>)> {
+/// Functions that make tables, by their names, for any session of DataFusion's.
+pub fn all(drives: &Drives, options: Options) -> Vec<(&'static str, Arc<dyn TableFunctionImpl>)> {
     let csv = |delimiter| Of::Rows(RowFormat::Csv { delimiter, quote: Some(b'"'), header: true });
     let each = [
         ("csv", csv(b',')),
@@ -42,6 +42,21 @@ pub(crate) fn all(drives: &Drives, options: Options) -> Vec<(&'static str, Arc<d
         (name, Arc::new(Function { name, of, drives, options }) as Arc<dyn TableFunctionImpl>)
     });
     made.collect()
+}
+
+/// The table of a function: of a path, and the function's options.
+///
+/// # Errors
+/// There is no such function; what is wrong with the words; why the first file that says so has no columns.
+pub fn table(
+    drives: &Drives,
+    options: Options,
+    function: &str,
+    words: Vec<String>,
+) -> Result<Arc<dyn TableProvider>> {
+    let found = all(drives, options).into_iter().find(|(name, _)| *name == function);
+    let (_, function) = found.ok_or_else(|| plan_datafusion_err!("{function}: no such function"))?;
+    function.call(&words.into_iter().map(lit).collect::<Vec<_>>())
 }
 
 /// Which files a path is about: with `*`, `?`, `[...]`, `{a,b}` or `**` it is a pattern of the drive's.

@@ -18,6 +18,7 @@ mod aggregate;
 mod batch;
 mod condition;
 mod files;
+mod folder;
 mod function;
 mod lines;
 mod pattern;
@@ -27,12 +28,16 @@ mod way;
 
 use std::sync::Arc;
 
+use datafusion::catalog::TableProvider;
 use datafusion::common::Result;
 use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::context::SQLOptions;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
+pub use folder::images;
+pub use function::{all as functions, table};
 pub use scan::Scan;
 pub use way::{Drives, Way};
 
@@ -74,9 +79,19 @@ pub fn context(drives: Drives, runtime: Arc<RuntimeEnv>, options: Options) -> Re
         .with_physical_optimizer_rules(rules)
         .build();
     let context = SessionContext::new_with_state(state);
-    context.register_table("files", Arc::new(files::Files::new(drives.clone(), options)))?;
-    for (name, function) in function::all(&drives, options) {
+    context.register_table("files", files(&drives, options))?;
+    for (name, function) in functions(&drives, options) {
         context.register_udtf(name, function);
     }
     Ok(context)
+}
+
+/// What a query may say: nothing on this host is read or written.
+pub fn only_asked() -> SQLOptions {
+    SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false)
+}
+
+/// The table `files`, for any session of DataFusion's.
+pub fn files(drives: &Drives, options: Options) -> Arc<dyn TableProvider> {
+    Arc::new(files::Files::new(drives.clone(), options))
 }

@@ -20,7 +20,7 @@ use crate::Options;
 use crate::batch::batch_of;
 use crate::pattern;
 use crate::rows::name_of;
-use crate::scan::{Asked, Emit, Scan, Work, wanted, with_drive};
+use crate::scan::{Asked, Emit, Scan, Work, left_out, wanted, with_drive};
 use crate::way::Drives;
 
 /// Rows of a batch, and bytes of its texts, about.
@@ -196,7 +196,7 @@ impl Work for Search {
             refusal => refusal,
         };
         if let Some(failure) = refusal {
-            drive.way.failed(name_of(&self.target), &failure);
+            left_out(drive.way, name_of(&self.target), &failure)?;
         }
         Ok(())
     }
@@ -231,7 +231,7 @@ impl Search {
                     line.clear();
                 }
                 Record::Failed { path, failure } => {
-                    way.failed(&path, &failure);
+                    left_out(&way, &path, &failure)?;
                     // It may have ended within a line.
                     line.clear();
                 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Read};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clap::{CommandFactory, FromArgMatches, Parser};
-use datafusion::execution::context::SQLOptions;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::LogicalPlan;
@@ -17,7 +17,7 @@ use nearside_cli::program::{
     DriveArgs, Failure, Form, Outcome, Progress, complain, complain_of, exit, flowing, session, to_cancel,
 };
 use nearside_fsrlib::{Failure as Refusal, Seen, Session, Transport};
-use nearside_sql::{Drives, Options, Way, context};
+use nearside_sql::{Drives, Options, Way, context, images, only_asked};
 
 mod written;
 
@@ -29,12 +29,13 @@ Examples:
   nearside sql -d disk.img \"select path, line, text from lines('/var/log/**') where text ~ 'ERROR|FATAL' limit 20\"
   nearside sql -d disk.img \"select city, avg(price) from csv('/var/data/trips.csv') where price > 10 group by city\"
   nearside sql -d disk.img -d other.img \"select drive, sum(size) from files group by drive\"
+  nearside sql -d images/ \"select drive, count(*) from lines('/var/log/**') where text like '%ERROR%' group by drive\"
   nearside sql -d disk.img \"explain select count(*) from parquet('/var/data/trips.parquet') where price >= 99\"
   nearside sql -d disk.img --file report.sql --output csv > report.csv
 
 Tables: files; lines('/path'), csv('/path'), tsv('/path'), json('/path') (an object on each line) and parquet('/path'), of one file, of \
 those that a pattern matches ('/data/*.csv'), or of all below a directory ('/data/**'). With several drives each table has a part of \
-each, and a column drive. docs/SQL.md has the columns, the options of tables ('no-header', 'delimiter=;', 'schema=id utf8'), and what \
+each, and a column drive; a folder is all images in it. docs/SQL.md has the columns, the options of tables ('no-header', 'delimiter=;', 'schema=id utf8'), and what \
 is worked out in the drives; explain shows it of a query. Exit status: 0 all was answered, 1 something could not be read, 2 an error.";
 
 /// Warnings that are said.
@@ -124,13 +125,14 @@ impl Way for Named {
         }
     }
 
-    fn failed(&self, path: &[u8], failure: &Refusal) {
+    fn failed(&self, path: &[u8], failure: &Refusal) -> Result<(), String> {
         self.said.failed.store(true, Ordering::Relaxed);
         let path = match self.several {
             true => [self.name.as_bytes(), b": ", path].concat(),
             false => path.to_vec(),
         };
         complain_of(&path, failure);
+        Ok(())
     }
 }
 
@@ -167,6 +169,19 @@ fn drives(cli: &Cli, names: Vec<OsString>, said: &Arc<Said>) -> Result<Drives, F
         let what = "--mounted, --glob, --timing, --threads, --locate, --compute and --host-cache are not of this command";
         return Err(Failure::Message(what.to_owned()));
     }
+    let mut all = Vec::with_capacity(names.len());
+    for name in names {
+        match images(Path::new(&name)) {
+            None => all.push(name),
+            Some(Ok(images)) if images.is_empty() => {
+                let why = "no image in this folder (.img, .raw, .qcow2, .gz, .zst)";
+                return Err(Failure::Message(format!("{}: {why}", name.display())));
+            }
+            Some(Ok(images)) => all.extend(images.into_iter().map(OsString::from)),
+            Some(Err(error)) => return Err(Failure::Message(format!("{}: {error}", name.display()))),
+        }
+    }
+    let names = all;
     let several = names.len() > 1;
     let mut known = BTreeSet::new();
     let named = names.into_iter().map(|drive| {
@@ -194,10 +209,7 @@ async fn answer(cli: &Cli, drives: Drives, mut progress: Progress) -> Result<(),
     let pool = Arc::new(FairSpillPool::new((cli.memory as usize) << 20));
     let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc().map_err(failed)?;
     let context = context(drives, runtime, options).map_err(failed)?;
-    // Nothing on this host is read or written, whatever a query says.
-    let only_asked =
-        SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-    let frame = context.sql_with_options(&query, only_asked).await.map_err(failed)?;
+    let frame = context.sql_with_options(&query, only_asked()).await.map_err(failed)?;
     let form = match cli.output {
         _ if cli.drive.json => Form::Jsonl,
         Some(form) => form,

@@ -16,7 +16,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use nearside_fsrlib::{Ask, Failure, Operation, Record, RowFormat, SelectOptions, Target, Term};
 
 use crate::batch::{batch, batch_of, kind_of};
-use crate::scan::{Asked, Emit, Scan, Work, refused, wanted, with_drive};
+use crate::scan::{Asked, Emit, Scan, Work, left_out, refused, wanted, with_drive};
 use crate::way::{Drives, Way};
 use crate::{DRIVE, Options, condition};
 
@@ -246,7 +246,7 @@ impl Work for Chosen {
                     unfit &= name == *path;
                     path.as_ref().clone_into(&mut name);
                 }
-                Record::Failed { path, failure } => way.failed(&path, &failure),
+                Record::Failed { path, failure } => left_out(&way, &path, &failure)?,
                 Record::Batch { stream, bad: more, .. } => {
                     bad = bad.saturating_add(more);
                     let batch = batch(&way, &stream)?;
@@ -256,7 +256,8 @@ impl Work for Chosen {
                             Err(_) if unfit => {}
                             Err(what) => {
                                 unfit = true;
-                                way.failed(&name, &Failure::NotATable(format!("Not such a table: {what}")));
+                                let failure = Failure::NotATable(format!("Not such a table: {what}"));
+                                left_out(&way, &name, &failure)?;
                             }
                             Ok(batch) => {
                                 left -= rows;
@@ -272,7 +273,7 @@ impl Work for Chosen {
             Ok(ControlFlow::Continue(()))
         })?;
         if let Some(failure) = refusal {
-            way.failed(name_of(&self.target), &failure);
+            left_out(&way, name_of(&self.target), &failure)?;
         }
         say_bad(&way, bad);
         Ok(())

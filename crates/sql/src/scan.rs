@@ -12,8 +12,9 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
-use datafusion::physical_plan::stream::RecordBatchReceiverStream;
+use datafusion::physical_plan::stream::{RecordBatchReceiverStream, RecordBatchStreamAdapter};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use futures::{StreamExt, stream};
 use nearside_fsrlib::{Ask, Error, Failure, Record, Session, Transport};
 
 use crate::batch::batch_of;
@@ -195,27 +196,37 @@ impl ExecutionPlan for Scan {
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let again =
             Scan::with_schema(self.drives.clone(), self.work.clone(), self.drive_at, self.schema.clone());
-        let mut builder = RecordBatchReceiverStream::builder(self.schema.clone(), AHEAD);
-        let batches = builder.tx();
-        builder.spawn_blocking(move || {
-            let mut drive = Asked::open(&way)?;
-            let taken = batches.clone();
-            drive.is_over = Box::new(move || taken.is_closed());
-            again.work.run(&mut drive, &context, &mut |batch| {
-                metrics.record_output(batch.num_rows());
-                let batch = again.whole(way.name(), batch)?;
-                Ok(match batches.blocking_send(Ok(batch)) {
-                    Ok(()) => ControlFlow::Continue(()),
-                    Err(_nobody_takes_it) => ControlFlow::Break(()),
+        let schema = self.schema.clone();
+        // Who asks for the first batch has threads; who begins a plan of another library's has none yet.
+        let begun = async move {
+            let mut builder = RecordBatchReceiverStream::builder(again.schema.clone(), AHEAD);
+            let batches = builder.tx();
+            builder.spawn_blocking(move || {
+                let mut drive = Asked::open(&way)?;
+                let taken = batches.clone();
+                drive.is_over = Box::new(move || taken.is_closed());
+                again.work.run(&mut drive, &context, &mut |batch| {
+                    metrics.record_output(batch.num_rows());
+                    let batch = again.whole(way.name(), batch)?;
+                    Ok(match batches.blocking_send(Ok(batch)) {
+                        Ok(()) => ControlFlow::Continue(()),
+                        Err(_nobody_takes_it) => ControlFlow::Break(()),
+                    })
                 })
-            })
-        });
-        Ok(builder.build())
+            });
+            builder.build()
+        };
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream::once(begun).flatten())))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
     }
+}
+
+/// A file could not be read; where there is to be no answer without it, that is an error.
+pub(crate) fn left_out(way: &Arc<dyn Way>, path: &[u8], failure: &Failure) -> Result<()> {
+    way.failed(path, failure).map_err(|why| exec_datafusion_err!("{why}"))
 }
 
 /// What a drive refuses of all of a table, as an error.

@@ -20,7 +20,10 @@ pub trait Way: Debug + Send + Sync {
     fn warn(&self, text: &str);
 
     /// A file could not be read: its rows are missing in the answer.
-    fn failed(&self, path: &[u8], failure: &Failure);
+    ///
+    /// # Errors
+    /// There is to be no answer without them; for the user, with the drive's name.
+    fn failed(&self, path: &[u8], failure: &Failure) -> Result<(), String>;
 }
 
 /// Drives, each of which has a part of every table.

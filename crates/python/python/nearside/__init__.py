@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from ._drive import Count, Drive, Place, Rule, open
+from ._drive import Count, Drive, Path, Place, Rule, images, open
 from ._native import Entry, Match
 from ._select import Selection
 from .errors import (
@@ -43,6 +43,7 @@ __all__ = [
     "Match",
     "NotDirectoryError",
     "NotFoundError",
+    "Path",
     "PatternError",
     "Place",
     "RequestError",
@@ -52,5 +53,6 @@ __all__ = [
     "UnstableWarning",
     "UnsupportedError",
     "VolumeError",
+    "images",
     "open",
 ]

@@ -123,7 +123,8 @@ def open(
             file's: the word of whoever owns the image.
         completion: ``"polled"``, ``"interrupt"`` or ``"hybrid"``: how the end of a command is learned.
         host_nqn: This host's name, by which a target allows it.
-        dhchap_key_file: A file with this host's key, by which it proves who it is.
+        dhchap_key_file: A file with this host's key, by which it proves who it is; or ``keyring:NAME``, a key that the
+            kernel keeps, as of each key here.
         dhchap_ctrl_key_file: A file with the subsystem's key, by which that proves who it is.
         tls_key_file: A file with a TLS key: connections are encrypted, and both ends prove by it who they are.
         concat: Encrypt connections by what the keys of ``dhchap_key_file`` agree on.
@@ -160,6 +161,31 @@ def open(
     )
 
 
+def arguments(name: Path, options: typing.Mapping[str, typing.Any]) -> dict[str, typing.Any]:
+    """What the library opens a drive by: all of the options of :func:`open`."""
+    unknown = options.keys() - _OPTIONS
+    if unknown:
+        raise TypeError(f"no option of a drive: {', '.join(sorted(unknown))}")
+    user = options.get("as_user")
+    if user is not None:
+        uid, gid, *groups = user
+        user = (uid, gid, list(*groups))
+    partition = options.get("partition")
+    return {
+        **_OPTIONS,
+        **options,
+        "name": os.fsencode(name),
+        "as_user": user,
+        "partition": None if partition is None else str(partition),
+    }
+
+
+def images(folder: Path) -> list[str]:
+    """The images in a folder, by their names: files that end in .img, .raw, .qcow2, .gz and .zst."""
+    ends = (".img", ".raw", ".qcow2", ".gz", ".zst")
+    return sorted(entry.path for entry in os.scandir(os.fsdecode(folder)) if entry.is_file() and entry.name.endswith(ends))
+
+
 class Drive:
     """An open drive: :func:`nearside.open`, whose arguments it takes.
 
@@ -173,22 +199,7 @@ class Drive:
     """
 
     def __init__(self, name: Path, **options: typing.Any) -> None:
-        unknown = options.keys() - _OPTIONS
-        if unknown:
-            raise TypeError(f"no option of a drive: {', '.join(sorted(unknown))}")
-        user = options.get("as_user")
-        if user is not None:
-            uid, gid, *groups = user
-            user = (uid, gid, list(*groups))
-        partition = options.get("partition")
-        arguments = {
-            **_OPTIONS,
-            **options,
-            "name": os.fsencode(name),
-            "as_user": user,
-            "partition": None if partition is None else str(partition),
-        }
-        self._native = _native.Drive(arguments)
+        self._native = _native.Drive(arguments(name, options))
         self.name = os.fsdecode(name)
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ from ray.data.block import BlockMetadata
 from ray.data.expressions import BinaryExpr, ColumnExpr, Expr, LiteralExpr, Operation, UnaryExpr
 
 from . import _drive
-from ._drive import Drive, Path
+from ._drive import Drive, Path, images
 
 #: Rows of a block.
 _ROWS = 16_384
@@ -47,12 +47,6 @@ class DriveError(Exception):
 
     def __str__(self) -> str:
         return f"{self.drive}: {self.why}"
-
-
-def images(folder: Path) -> list[str]:
-    """The images in a folder, by their names: files that end in .img, .raw, .qcow2, .gz and .zst."""
-    ends = (".img", ".raw", ".qcow2", ".gz", ".zst")
-    return sorted(entry.path for entry in os.scandir(os.fsdecode(folder)) if entry.is_file() and entry.name.endswith(ends))
 
 
 def select(

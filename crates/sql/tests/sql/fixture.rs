@@ -83,9 +83,10 @@ impl Way for Embedded {
         panic!("{}: {text}", self.name);
     }
 
-    fn failed(&self, path: &[u8], failure: &Failure) {
+    fn failed(&self, path: &[u8], failure: &Failure) -> Result<(), String> {
         let said = format!("{}: {failure:?}", String::from_utf8_lossy(path));
         self.failed.lock().unwrap().insert(said);
+        Ok(())
     }
 }
 

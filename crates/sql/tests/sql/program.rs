@@ -289,6 +289,28 @@ fn what_cannot_be_answered_is_said() {
     assert!(code == 0 && out.contains("Examples:") && out.contains("nearside sql -d disk.img"), "{out}");
 }
 
+/// A folder is the images in it, by their names' ends.
+#[test]
+fn a_folder_is_all_images_in_it() {
+    let Some(volume) = small("sql::a_folder_is_all_images_in_it") else { return };
+    let folder = volume.folder.path().join("images");
+    fs::create_dir(&folder).unwrap();
+    fs::create_dir(folder.join("none.img")).unwrap();
+    let named = folder.to_str().unwrap();
+    let query = "select drive, count(*) from csv('/trips.csv') group by drive order by drive";
+    let (code, _, err) = run(&["-d", named, query]);
+    assert!(code == 2 && err.contains("no image in this folder"), "{err}");
+    for name in ["b.raw", "a.img", "notes.txt", "img"] {
+        fs::copy(&volume.image, folder.join(name)).unwrap();
+    }
+    let (code, out, err) = run(&["-d", named, query]);
+    assert_eq!((code, &*err), (0, ""));
+    let drives: Vec<_> = out.lines().skip(1).map(|line| line.split_once(',').unwrap().0).collect();
+    assert_eq!(drives, [format!("{named}/a.img"), format!("{named}/b.raw")]);
+    let (code, _, err) = run(&["-d", named, "-d", &format!("{named}/a.img"), query]);
+    assert!(code == 2 && err.contains("named twice"), "{err}");
+}
+
 /// The examples of the help, of docs/SQL.md and of README.md, by a shell.
 #[test]
 fn examples_are_run() {
@@ -310,7 +332,10 @@ fn examples_are_run() {
         .unwrap();
     });
     let folder = volume.folder.path();
-    fs::copy(&volume.image, folder.join("other.img")).unwrap();
+    fs::create_dir(folder.join("images")).unwrap();
+    for copy in ["other.img", "images/a.img", "images/b.img"] {
+        fs::copy(&volume.image, folder.join(copy)).unwrap();
+    }
     fs::write(folder.join("report.sql"), "select count(*) from files").unwrap();
     let bin = folder.join("bin");
     fs::create_dir(&bin).unwrap();
