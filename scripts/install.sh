@@ -29,7 +29,9 @@ stripped --strip-unneeded "$built"/libnearside.so "$dest/lib/libnearside.so.$ver
 chmod 644 "$dest/lib/libnearside.a" "$dest/lib/libnearside.so.$version"
 ln -sf "libnearside.so.$version" "$dest/lib/libnearside.so.$abi"
 ln -sf "libnearside.so.$abi" "$dest/lib/libnearside.so"
-sed -e "s|@PREFIX@|$2|" -e "s|@VERSION@|$version|" crates/fsrlib-c/nearside.pc.in > "$dest/lib/pkgconfig/nearside.pc"
+# Without TLS it needs no OpenSSL.
+grep -q 'libssl\.so' "$built"/libnearside.so && without='' || without='/^Requires.private/d'
+sed -e "s|@PREFIX@|$2|" -e "s|@VERSION@|$version|" -e "$without" crates/fsrlib-c/nearside.pc.in > "$dest/lib/pkgconfig/nearside.pc"
 install -d "$dest/lib/systemd/system" "$dest/share/doc/nearside"
 sed -e "s|@PREFIX@|$2|" scripts/nearside.service.in > "$dest/lib/systemd/system/nearside.service"
 install -m 644 docs/SERVE.md docs/serve.example.toml docs/serve.schema.json docs/grafana.dashboard.json "$dest/share/doc/nearside"

@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use crate::Hash;
 
 /// More than any key has.
-const MOST: u64 = 1024;
+pub(crate) const MOST: u64 = 1024;
 
 /// A form.
 pub(crate) struct Form {
@@ -79,28 +79,14 @@ impl Form {
         Ok(Secret { hash, bytes })
     }
 
-    /// From the only line of a file that nobody but its owner may read: this user, or root. Root's may be
-    /// read by a group as well. From then on this process leaves no core, and others of its user cannot trace
-    /// it.
+    /// From the only line of a file, or of a key in the kernel's keyrings ([`crate::in_keyring`]). From then
+    /// on this process leaves no core, and others of its user cannot trace it.
     pub(crate) fn read(&self, path: &Path) -> Result<Secret, KeyError> {
         rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(io::Error::from)?;
-        // Not one that somebody else has to open first.
-        let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-        let mut file = File::options().read(true).custom_flags(flags).open(path)?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(io::Error::other("it is no regular file").into());
-        }
-        let (owner, mode) = (metadata.uid(), metadata.mode() & 0o777);
-        if owner != 0 && owner != rustix::process::geteuid().as_raw() {
-            return Err(KeyError::Owner(owner));
-        }
-        let allowed = if owner == 0 { 0o740 } else { 0o700 };
-        if mode & !allowed != 0 {
-            return Err(KeyError::Mode(mode));
-        }
-        let mut text = Zeroizing::new(Vec::with_capacity(MOST as usize));
-        file.by_ref().take(MOST).read_to_end(&mut text)?;
+        let text = match crate::in_keyring(path) {
+            Some(name) => crate::keyring::read(name)?,
+            None => contents(path)?,
+        };
         self.parse(std::str::from_utf8(&text).map_err(|_| KeyError::Form(self.says))?.trim_end())
     }
 
@@ -143,3 +129,25 @@ impl PartialEq for Secret {
 }
 
 impl Eq for Secret {}
+
+/// Of a file that nobody but its owner may read: this user, or root. Root's may be read by a group as well.
+fn contents(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyError> {
+    // Not one that somebody else has to open first.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let mut file = File::options().read(true).custom_flags(flags).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is no regular file").into());
+    }
+    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o777);
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        return Err(KeyError::Owner(owner));
+    }
+    let allowed = if owner == 0 { 0o740 } else { 0o700 };
+    if mode & !allowed != 0 {
+        return Err(KeyError::Mode(mode));
+    }
+    let mut text = Zeroizing::new(Vec::with_capacity(MOST as usize));
+    file.by_ref().take(MOST).read_to_end(&mut text)?;
+    Ok(text)
+}

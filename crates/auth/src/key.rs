@@ -33,8 +33,9 @@ impl Key {
     }
 
     /// From the only line of a file that nobody but its owner may read: this user, or root. Root's may be
-    /// read by a group as well. From then on this process leaves no core, and others of its user cannot trace
-    /// it.
+    /// read by a group as well. Or from a key of type `user` in the kernel's keyrings
+    /// ([`crate::in_keyring`]). From then on this process leaves no core, and others of its user cannot
+    /// trace it.
     ///
     /// # Errors
     /// [`KeyError`].

@@ -12,6 +12,7 @@ mod hash;
 mod host;
 mod interchange;
 mod key;
+mod keyring;
 mod primes;
 mod response;
 mod tls;
@@ -22,6 +23,7 @@ pub use hash::Hash;
 pub use host::{Exchange, Keys, ROOM, Refused};
 pub use interchange::KeyError;
 pub use key::Key;
+pub use keyring::{add as add_to_keyring, in_keyring};
 pub use nearside_spec::fabrics::authentication::Explanation;
 pub use tls::{Identity, Psk, TlsKey};
 

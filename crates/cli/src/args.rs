@@ -101,15 +101,15 @@ pub struct HostArgs {
     /// This host's NQN, by which a target allows it [default: made of this machine and user]
     #[arg(long, env = "NEARSIDE_HOSTNQN", value_name = "NQN")]
     pub hostnqn: Option<String>,
-    /// A file with this host's key: who it is, is proved to targets that ask for that (DH-HMAC-CHAP; see
-    /// `nearside key`)
+    /// A file with this host's key, or `keyring:NAME`, a key that the kernel keeps: who it is, is proved to
+    /// targets that ask for that (DH-HMAC-CHAP; see `nearside key`)
     #[arg(long, value_name = "FILE")]
     pub dhchap_key_file: Option<PathBuf>,
-    /// A file with the subsystem's key: it has to prove who it is as well
+    /// A file with the subsystem's key (or `keyring:NAME`): it has to prove who it is as well
     #[arg(long, value_name = "FILE", requires = "dhchap_key_file")]
     pub dhchap_ctrl_key_file: Option<PathBuf>,
-    /// A file with a TLS key: connections are encrypted, and both ends prove by it who they are (`nearside
-    /// key generate --tls`)
+    /// A file with a TLS key (or `keyring:NAME`): connections are encrypted, and both ends prove by it who
+    /// they are (`nearside key generate --tls`)
     #[arg(long, value_name = "FILE")]
     pub tls_key_file: Option<PathBuf>,
     /// Encrypt connections by what the keys of --dhchap-key-file agree on (secure channel concatenation)

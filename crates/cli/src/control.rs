@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use nearside_auth::in_keyring;
 use nearside_embedded::AnyStore;
 use nearside_instrument::words;
 use serde_json::{Value, json};
@@ -169,13 +170,14 @@ enum OfHost {
         /// What its word on who asks for near-data work is worth: squash-root, trust, refuse, squash UID:GID
         #[arg(long, value_name = "WORD", value_parser = identity)]
         identity: Option<Word>,
-        /// A file with its key: it has to prove who it is
+        /// A file with its key, or `keyring:NAME`, one of the server's user: it has to prove who it is
         #[arg(long, value_name = "FILE")]
         key_file: Option<PathBuf>,
-        /// A file with the subsystem's key for it
+        /// A file with the subsystem's key for it, or `keyring:NAME`
         #[arg(long, value_name = "FILE", requires = "key_file")]
         controller_key_file: Option<PathBuf>,
-        /// A file with its TLS key: its connections are encrypted, and it proves by it who it is
+        /// A file with its TLS key, or `keyring:NAME`: its connections are encrypted, and it proves by it
+        /// who it is
         #[arg(long, value_name = "FILE")]
         tls_key_file: Option<PathBuf>,
         /// Where every host may connect, only those that are named may from now on
@@ -297,6 +299,11 @@ fn absolute(path: Option<PathBuf>) -> std::io::Result<Option<PathBuf>> {
     path.map(std::path::absolute).transpose()
 }
 
+/// Where a key is, for the server.
+fn place(key: Option<PathBuf>) -> std::io::Result<Option<PathBuf>> {
+    if key.as_deref().is_some_and(|key| in_keyring(key).is_some()) { Ok(key) } else { absolute(key) }
+}
+
 impl To {
     /// Asks for a change.
     fn change(&self, change: Change) -> Outcome {
@@ -329,8 +336,8 @@ fn host(to: &To, what: OfHost) -> Outcome {
     let subsystem = to.subsystem.clone();
     match what {
         OfHost::Add { nqn, identity, key_file, controller_key_file, tls_key_file, restrict } => {
-            let (key_file, controller_key_file) = (absolute(key_file)?, absolute(controller_key_file)?);
-            let tls_key_file = absolute(tls_key_file)?;
+            let (key_file, controller_key_file) = (place(key_file)?, place(controller_key_file)?);
+            let tls_key_file = place(tls_key_file)?;
             let named = HostPlan::named(nqn);
             let host = HostPlan { identity, key_file, controller_key_file, tls_key_file, ..named };
             to.change(Change::AddHost { subsystem, host, restrict })

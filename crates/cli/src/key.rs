@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use nearside_auth::{Hash, Key, KeyError, TlsKey};
+use nearside_auth::{Hash, Key, KeyError, TlsKey, add_to_keyring, in_keyring};
 
 use crate::failure::{Failure, Outcome};
 use crate::out;
@@ -17,6 +17,7 @@ Examples:
   nearside key generate --out host.key        # a new file that only this user may read
   nearside key generate --hmac 2 > both.key   # used in a form that is made of it and of its owner's name
   nearside key generate --tls --out tls.key   # by which connections are encrypted
+  nearside key generate --out keyring:web     # kept by the kernel, in this user's keyring
   nearside key check host.key
   nearside key check tls.key --host nqn.2026-11.example:web --subsystem nqn.2026-11.example:disks   # with its identity";
 
@@ -43,13 +44,14 @@ enum KeyCommand {
         /// only ones]
         #[arg(short = 'l', long, value_name = "BYTES")]
         key_length: Option<usize>,
-        /// A new file, which only this user may read; otherwise standard output
+        /// A new file, which only this user may read, or `keyring:NAME`, a new key in the user's keyring;
+        /// otherwise standard output
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
-    /// Say whether a file's key is one
+    /// Say whether a file's key, or one in the kernel's keyring, is one
     Check {
-        /// The file; `-`: standard input
+        /// The file, or `keyring:NAME`; `-`: standard input
         #[arg(value_name = "FILE")]
         file: PathBuf,
         /// Say by which identity this host names a TLS key
@@ -83,14 +85,21 @@ fn keep(line: &str, out: Option<&Path>) -> Outcome {
         out::announce(&[line.to_owned()])?;
         return Ok(0);
     };
+    if let Some(name) = in_keyring(path) {
+        return add_to_keyring(name, line).map(|()| 0).map_err(|e| refused(path, &e));
+    }
     let failed = |e: std::io::Error| Failure::Message(format!("{}: {e}", path.display()));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
     writeln!(file, "{line}").and_then(|()| file.sync_all()).map_err(failed)?;
     Ok(0)
 }
 
+fn refused(path: &Path, why: &KeyError) -> Failure {
+    Failure::Message(format!("{}: {why}", path.display()))
+}
+
 fn check(path: &Path, names: Option<(&str, &str)>) -> Outcome {
-    let failed = |e: KeyError| Failure::Message(format!("{}: {e}", path.display()));
+    let failed = |e: KeyError| refused(path, &e);
     let mut text = String::new();
     let is_input = path == Path::new("-");
     if is_input {

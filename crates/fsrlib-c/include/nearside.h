@@ -139,6 +139,16 @@
 #define NEARSIDE_L2 1
 
 /*
+ A lost connection is not made again.
+ */
+#define NEARSIDE_NO_ATTEMPT (UINT32_MAX - 1)
+
+/*
+ A lost connection is tried until it is there again.
+ */
+#define NEARSIDE_FOR_EVER UINT32_MAX
+
+/*
  An open drive.
  */
 struct nearside;
@@ -182,7 +192,8 @@ struct nearside_options {
    */
   const char *host_nqn;
   /*
-   To such a target: a file with this host's key, where it asks for a proof (DH-HMAC-CHAP); may be null.
+   To such a target: a file with this host's key, where it asks for a proof (DH-HMAC-CHAP), or
+   `keyring:NAME`, a key that the kernel keeps, as of each key here; may be null.
    */
   const char *host_key_file;
   /*
@@ -197,6 +208,24 @@ struct nearside_options {
    Whether data on the network are.
    */
   uint32_t data_digest;
+  /*
+   A file with a TLS key: connections are encrypted, and both ends prove by it who they are; may be null.
+   */
+  const char *tls_key_file;
+  /*
+   Whether connections are encrypted by what the keys of `host_key_file` agree on.
+   */
+  uint32_t concatenates;
+  /*
+   Milliseconds from the loss of a connection to the first attempt to make it again, and from each to the
+   next; 0: 10,000.
+   */
+  uint32_t reconnect_delay_ms;
+  /*
+   Milliseconds after which there are no more attempts; 0: 600,000; or NEARSIDE_NO_ATTEMPT,
+   NEARSIDE_FOR_EVER.
+   */
+  uint32_t ctrl_loss_tmo_ms;
 };
 
 /*

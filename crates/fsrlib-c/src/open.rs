@@ -4,15 +4,18 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use nearside_channel::Tls;
 use nearside_clock::TscClock;
+use nearside_driver::tcp::Recovery;
 use nearside_driver::{Policy, tcp};
 use nearside_embedded::Options;
 use nearside_embedded::named::{Place, Way};
 use nearside_fsrlib::{Encoding, Session, Transport};
 
 use crate::calls::{Stop, bytes};
-use crate::types::nearside_options;
+use crate::types::{NEARSIDE_FOR_EVER, NEARSIDE_NO_ATTEMPT, nearside_options};
 
 /// How a drive is opened.
 pub(crate) struct How {
@@ -50,10 +53,50 @@ impl How {
             (None, Some(_)) => return Err("controller_key_file needs host_key_file".into()),
             (None, None) => {}
         }
+        match text(options.tls_key_file) {
+            Some(_) if options.concatenates != 0 => {
+                return Err("concatenates: tls_key_file encrypts already".into());
+            }
+            Some(key) => how.network = how.network.with_tls_key_of(Path::new(key), encrypts()?)?,
+            None if options.concatenates != 0 && how.network.keys.is_none() => {
+                return Err("concatenates needs host_key_file".into());
+            }
+            None if options.concatenates != 0 => how.network.concatenates = Some(encrypts()?),
+            None => {}
+        }
+        how.network.recovery = recovery(options);
         how.network.header_digest = options.header_digest != 0;
         how.network.data_digest = options.data_digest != 0;
         Ok(how)
     }
+}
+
+/// TLS by OpenSSL.
+#[cfg(feature = "tls")]
+fn encrypts() -> Result<Tls, String> {
+    Ok(Tls::new(nearside_tls::OpenSsl))
+}
+
+/// None.
+#[cfg(not(feature = "tls"))]
+fn encrypts() -> Result<Tls, String> {
+    Err("this build has no TLS (its feature `tls`)".to_owned())
+}
+
+fn recovery(options: &nearside_options) -> Recovery {
+    let own = Recovery::default();
+    let ms = |ms: u32| Duration::from_millis(ms.into());
+    let reconnect_delay = match options.reconnect_delay_ms {
+        0 => own.reconnect_delay,
+        delay => ms(delay),
+    };
+    let ctrl_loss_tmo = match options.ctrl_loss_tmo_ms {
+        0 => own.ctrl_loss_tmo,
+        NEARSIDE_FOR_EVER => None,
+        NEARSIDE_NO_ATTEMPT => Some(Duration::ZERO),
+        time => Some(ms(time)),
+    };
+    Recovery { reconnect_delay, ctrl_loss_tmo }
 }
 
 /// Opens the drive of a name.

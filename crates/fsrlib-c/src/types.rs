@@ -94,7 +94,8 @@ pub struct nearside_options {
     /// To a target over the network: this host's NQN, by which it is allowed; null: one that is made of this
     /// machine and user.
     pub host_nqn: *const c_char,
-    /// To such a target: a file with this host's key, where it asks for a proof (DH-HMAC-CHAP); may be null.
+    /// To such a target: a file with this host's key, where it asks for a proof (DH-HMAC-CHAP), or
+    /// `keyring:NAME`, a key that the kernel keeps, as of each key here; may be null.
     pub host_key_file: *const c_char,
     /// A file with the subsystem's key, which then has to prove who it is as well; may be null.
     pub controller_key_file: *const c_char,
@@ -102,7 +103,22 @@ pub struct nearside_options {
     pub header_digest: u32,
     /// Whether data on the network are.
     pub data_digest: u32,
+    /// A file with a TLS key: connections are encrypted, and both ends prove by it who they are; may be null.
+    pub tls_key_file: *const c_char,
+    /// Whether connections are encrypted by what the keys of `host_key_file` agree on.
+    pub concatenates: u32,
+    /// Milliseconds from the loss of a connection to the first attempt to make it again, and from each to the
+    /// next; 0: 10,000.
+    pub reconnect_delay_ms: u32,
+    /// Milliseconds after which there are no more attempts; 0: 600,000; or NEARSIDE_NO_ATTEMPT,
+    /// NEARSIDE_FOR_EVER.
+    pub ctrl_loss_tmo_ms: u32,
 }
+
+/// A lost connection is not made again.
+pub const NEARSIDE_NO_ATTEMPT: u32 = u32::MAX - 1;
+/// A lost connection is tried until it is there again.
+pub const NEARSIDE_FOR_EVER: u32 = u32::MAX;
 
 /// What is searched for, and where (`nearside_search`). Zeroed but for the paths and the patterns, it means
 /// the defaults.

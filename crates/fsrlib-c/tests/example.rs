@@ -1,9 +1,11 @@
 //! Programs in C, built with the machine's C compiler against the header and the static library, on small
 //! volumes: `examples/search.c`, whose search is one near-data command that reads no block,
-//! `tests/inside.c`, whose callbacks use the session that calls them, and `tests/trees.c`.
+//! `tests/inside.c`, whose callbacks use the session that calls them, `tests/trees.c`, and
+//! `tests/secured.c`, which asks a server that lets in who has a key.
 
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use nearside_conformance::{needs, volume};
 
@@ -41,6 +43,7 @@ fn built(folder: &Path, standard: &str, source: &str) -> PathBuf {
         .arg(here.join("include"))
         .arg(here.join(source))
         .arg(library())
+        .args(if cfg!(feature = "tls") { &["-lssl", "-lcrypto"][..] } else { &[] })
         .args(["-lpthread", "-ldl", "-lm", "-lrt", "-o"])
         .arg(&program));
     assert_eq!(built.0, 0, "{}", built.2);
@@ -111,4 +114,87 @@ fn the_c_example_searches_by_one_command() {
         run(Command::new(folder.path().join("program")).args(["/nonexistent.img", "/", "x"]));
     assert_eq!(code, 2);
     assert!(err.contains("/nonexistent.img: No such file"), "{err}");
+}
+
+/// A server of this build's command, killed at the end.
+struct Served(Child, String);
+
+impl Served {
+    fn start(command: &Path, folder: &Path) -> Served {
+        let mut serve = Command::new(command);
+        serve.args(["serve", "--config", "serve.toml"]).current_dir(folder).stdout(Stdio::piped());
+        let mut server = serve.spawn().unwrap();
+        let lines = BufReader::new(server.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let name = lines.into_iter().find(|line| line.starts_with("nvme+tcp://")).unwrap();
+        Served(server, name.split(": ").next().unwrap().to_owned())
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn a_server_with_keys_is_reached() {
+    const TEST: &str = "a_server_with_keys_is_reached";
+    const HOSTS: [&str; 2] = ["nqn.2026-11.example:web", "nqn.2026-11.example:app"];
+    let Some(folder) = needs::folder(TEST, &["cc", "mke2fs"]) else { return };
+    let folder = folder.path();
+    let command = std::env::current_exe().unwrap().parent().unwrap().with_file_name("nearside");
+    if !command.is_file() {
+        return needs::left_out(TEST, "no command beside this build (cargo build)");
+    }
+    let tree = folder.join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("text"), "one\ntwo\nsix\n").unwrap();
+    image(folder, &tree);
+    for (name, tls) in [("web.tls", true), ("other.tls", true), ("app.key", false)] {
+        let mut make = Command::new(&command);
+        make.args(["key", "generate", "--out"]).arg(folder.join(name)).args(tls.then_some("--tls"));
+        assert_eq!(run(&mut make).0, 0);
+    }
+    let of_host = |host: &str, key: &str| format!("[[subsystem.host]]\nnqn = '{host}'\n{key}\n");
+    let config =
+        "listen = ['127.0.0.1:0']\n[[subsystem]]\nnqn = 'nqn.2026-11.example:a'\nidentity = 'trust'\n"
+            .to_owned()
+            + &of_host(HOSTS[0], "tls-key-file = 'web.tls'")
+            + &of_host(HOSTS[1], "key-file = 'app.key'")
+            + "[[subsystem.namespace]]\nnsid = 1\nstore = 'file:disk.img'\nread-only = true\n";
+    std::fs::write(folder.join("serve.toml"), config).unwrap();
+    let served = Served::start(&command, folder);
+    let program = built(folder, "c89", "tests/secured.c");
+    let secured = |words: [&str; 4]| {
+        let mut secured = Command::new(&program);
+        secured.current_dir(folder).arg(&served.1).args(words);
+        secured
+    };
+    let [web, app] = HOSTS;
+    for (words, said) in [
+        ([web, "-", "web.tls", "0"], None),
+        ([web, "-", "other.tls", "0"], Some("the other end does not take the key")),
+        ([web, "-", "-", "0"], Some("does not allow the host")),
+        ([app, "app.key", "-", "0"], None),
+        ([app, "app.key", "-", "1"], None),
+        ([app, "-", "-", "0"], Some("there is no key")),
+        ([app, "-", "-", "1"], Some("concatenates needs host_key_file")),
+        ([app, "app.key", "web.tls", "1"], Some("concatenates: tls_key_file encrypts already")),
+    ] {
+        let (code, out, err) = run(&mut secured(words));
+        match said {
+            None => assert_eq!((code, &*out), (0, "3\n"), "{words:?}: {err}"),
+            Some(why) => assert!(code == 2 && err.contains(why), "{words:?}: {err}"),
+        }
+    }
+    // Without an attempt, who has lost its server says so at once.
+    let mut waits = secured([web, "-", "web.tls", "0"]);
+    let mut waits = waits.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(waits.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    drop(served);
+    waits.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert_eq!((line.as_str(), waits.wait().unwrap().code()), ("3\n", Some(1)));
 }

@@ -512,7 +512,8 @@ impl Plan {
             subsystem.vfio_user.iter_mut().map(|function| &mut function.socket).for_each(at);
             for host in &mut subsystem.host {
                 let files = [&mut host.key_file, &mut host.controller_key_file, &mut host.tls_key_file];
-                files.into_iter().flatten().for_each(at);
+                let files = files.into_iter().flatten();
+                files.filter(|path| nearside_auth::in_keyring(path).is_none()).for_each(at);
             }
             for namespace in &mut subsystem.namespace {
                 namespace.store = AnyStore::word_from(folder, &namespace.store);

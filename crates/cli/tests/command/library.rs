@@ -28,7 +28,11 @@ fn the_c_library_says_over_the_network_what_the_commands_say() {
     let mut compile = Command::new("cc");
     compile.args(["-std=c89", "-pedantic", "-Wall", "-Werror", "-I"]).arg(source.join("include"));
     compile.arg(source.join("examples/search.c")).arg(built("libnearside.a"));
-    let compiled = compile.args(["-lpthread", "-ldl", "-lm", "-lrt", "-o"]).arg(&program).output().unwrap();
+    let compiled = compile
+        .args(["-lssl", "-lcrypto", "-lpthread", "-ldl", "-lm", "-lrt", "-o"])
+        .arg(&program)
+        .output()
+        .unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
     let served = serve(&volume.image);
     let c = |args: &[&str]| {

@@ -17,6 +17,7 @@ mod fixture;
 mod forensics;
 mod grep;
 mod insight;
+mod keyring;
 mod library;
 mod manual;
 mod models;

@@ -84,7 +84,7 @@ impl Served<'_> {
     }
 
     /// Ends it; what it has logged.
-    fn end(mut self) -> String {
+    pub fn end(mut self) -> String {
         self.signal("-TERM");
         let mut log = String::new();
         self.server.stderr.take().unwrap().read_to_string(&mut log).unwrap();
@@ -94,7 +94,7 @@ impl Served<'_> {
 }
 
 /// What the service manager is told next; a server that tells it nothing more fails the test.
-fn told(manager: &UnixDatagram) -> String {
+pub fn told(manager: &UnixDatagram) -> String {
     manager.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
     let mut bytes = [0; 4096];
     let len = manager.recv(&mut bytes).expect("the manager is told something");
