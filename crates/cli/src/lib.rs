@@ -77,7 +77,6 @@ pub mod program {
     pub use crate::out::Out;
     pub use crate::progress::Progress;
     pub use crate::select_out::{Form, Writer};
-    pub use nearside_ndp::select::Table;
 }
 
 /// Searches, lists and hashes files by path inside the drive that holds them, without mounting.

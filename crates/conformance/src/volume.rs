@@ -128,7 +128,7 @@ fn another_program_has_open(at: &Path) -> bool {
     entries(Path::new("/proc")).map(|process| process.path()).any(|process| {
         let mut open = entries(&process.join("fd"));
         open.any(|open| std::fs::read_link(open.path()).is_ok_and(|file| file.starts_with(at)))
-            && std::fs::read_link(process.join("exe")).ok() != own
+            && std::fs::read_link(process.join("exe")).is_ok_and(|exe| Some(exe) != own)
     })
 }
 

@@ -88,7 +88,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "spec", "auth", "channel", "tls", "wasm", "yara", "dma", "clock", "random", "store", "ndp", "device", "firmware", "driver", "front-tcp",
         "front-fuse", "front-vfio", "fsrlib", "embedded", "loadgen", "instrument", "studies", "demo", "apps",
     ]),
-    ("sql", &["near-data", "fsrlib", "cli"]),
+    ("sql", &["near-data", "ndp", "fsrlib", "cli"]),
     ("python-sql", &["fsrlib", "python", "sql"]),
     ("fuzz", &["hostile"]),
 ];

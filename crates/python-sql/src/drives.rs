@@ -1,5 +1,6 @@
 //! Drives that are asked together, and answers to queries.
 
+use std::io::ErrorKind;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +14,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use futures::StreamExt;
 use futures::channel::oneshot;
 use futures::future::{Either, select};
-use nearside_python::{heard, how, of_word};
+use nearside_python::{heard, how, of_drive, of_word};
 use nearside_sql::{Options, Way, context, files, functions, only_asked, table};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -77,13 +78,19 @@ impl Drives {
                 async { context.sql_with_options(&query, only_asked()).await?.execute_stream().await };
             Handle::current().block_on(asked)
         });
-        Ok(Answer(Mutex::new(Some((planned?, threads)))))
+        Ok(Answer { made: Mutex::new(Some((planned?, threads))), failure: Arc::default() })
     }
 }
 
+/// Why an answer ended.
+type Failed = Arc<Mutex<Option<PyErr>>>;
+
 /// What comes of a query, once.
 #[pyclass(frozen, module = "nearside_sql")]
-pub(crate) struct Answer(Mutex<Option<(SendableRecordBatchStream, Threads)>>);
+pub(crate) struct Answer {
+    made: Mutex<Option<(SendableRecordBatchStream, Threads)>>,
+    failure: Failed,
+}
 
 #[pymethods]
 impl Answer {
@@ -96,43 +103,69 @@ impl Answer {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         // Types of its own: who wants others casts them, as the interface lets it.
         let _best_effort = requested_schema;
-        let answer = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let answer = self.made.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (stream, threads) = answer.ok_or_else(|| of_word(py, "the answer has been taken"))?;
-        let stream = FFI_ArrowArrayStream::new(Box::new(Batches::of(stream, threads)));
-        PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
+        let batches = Batches::of(stream, threads, self.failure.clone());
+        PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(batches)), c"arrow_array_stream")
+    }
+
+    /// What a reader of it failed by, which has words of its own for it alone.
+    fn failure(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        failure.map(|error| error.into_value(py).into_any())
     }
 }
 
 /// Batches, by whatever thread asks for the next. They are made by others: a step of a plan may take long.
 struct Batches {
     schema: SchemaRef,
-    batches: Receiver<datafusion::common::Result<RecordBatch>>,
+    /// `None` is their end: where there was none, who made them has panicked.
+    batches: Receiver<Option<datafusion::common::Result<RecordBatch>>>,
+    is_over: bool,
+    failure: Failed,
+    /// The process that they are in: a fork has none of its threads.
+    process: u32,
     /// Whose end says that nobody waits.
     _waits: oneshot::Sender<()>,
     _threads: Threads,
 }
 
 impl Batches {
-    fn of(mut stream: SendableRecordBatchStream, threads: Threads) -> Batches {
+    fn of(mut stream: SendableRecordBatchStream, threads: Threads, failure: Failed) -> Batches {
         let (schema, (made, batches)) = (stream.schema(), sync_channel(AHEAD));
         let (waits, mut over) = oneshot::channel();
         threads.spawn_blocking(move || {
             let here = Handle::current();
-            while let Either::Left((Some(batch), _)) = here.block_on(select(stream.next(), &mut over)) {
-                if made.send(batch).is_err() {
+            loop {
+                let next = match here.block_on(select(stream.next(), &mut over)) {
+                    Either::Left((next, _)) => next,
+                    Either::Right(_nobody_waits) => return,
+                };
+                let ends = next.as_ref().is_none_or(Result::is_err);
+                if made.send(next).is_err() || ends {
                     return;
                 }
             }
         });
-        Batches { schema, batches, _waits: waits, _threads: threads }
+        let process = std::process::id();
+        Batches { schema, batches, is_over: false, failure, process, _waits: waits, _threads: threads }
     }
 
     /// The next, for which the interpreter is free.
-    fn heard(&mut self, py: Python<'_>) -> PyResult<Option<datafusion::common::Result<RecordBatch>>> {
+    fn heard(&mut self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
+        if std::process::id() != self.process {
+            let text = "the query was asked before a fork: ask it anew";
+            return Err(of_drive(py, ErrorKind::Other, text));
+        }
         // Where there is one at once each time, nobody else may look.
         py.check_signals()?;
         let batches = &mut self.batches;
-        py.detach(move || heard(batches))
+        match py.detach(move || heard(batches))? {
+            Some(Some(Ok(batch))) => Ok(Some(batch)),
+            Some(Some(Err(error))) => Err(of_query(py, &error)),
+            Some(None) => Ok(None),
+            None => Err(of_drive(py, ErrorKind::Other, "the query ended in the middle, by a panic")),
+        }
     }
 }
 
@@ -140,12 +173,21 @@ impl Iterator for Batches {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match Python::attach(|py| self.heard(py)) {
-            Ok(batch) => {
-                batch.map(|batch| batch.map_err(|error| ArrowError::ComputeError(error.strip_backtrace())))
-            }
-            Err(error) => Some(Err(ArrowError::ExternalError(Box::new(error)))),
+        if self.is_over {
+            return None;
         }
+        Python::attach(|py| match self.heard(py) {
+            Ok(batch) => {
+                self.is_over = batch.is_none();
+                batch.map(Ok)
+            }
+            Err(error) => {
+                self.is_over = true;
+                let text = error.value(py).to_string();
+                *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                Some(Err(ArrowError::ComputeError(text)))
+            }
+        })
     }
 }
 

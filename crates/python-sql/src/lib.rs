@@ -17,6 +17,9 @@ mod _tables {
     #[pymodule_export]
     use crate::table::{Function, Table};
 
+    #[pymodule_export]
+    use crate::way::at_exit;
+
     /// The major version of DataFusion whose tables these are.
     #[pymodule_export]
     const DATAFUSION: u64 = crate::table::VERSION;

@@ -13,12 +13,17 @@ use tokio::runtime::{Builder, Handle, Runtime};
 /// More than any query has scans, of any number of drives: each has a thread.
 const MOST_THREADS: usize = 1 << 16;
 
+/// A condition of many parts is walked down part by part.
+const STACK: usize = 16 << 20;
+
 /// Threads of one query, so that one which nobody waits for any more takes no others.
 pub(crate) struct Threads(Option<Runtime>);
 
 impl Threads {
     pub fn start() -> io::Result<Threads> {
-        Builder::new_multi_thread().max_blocking_threads(MOST_THREADS).build().map(Some).map(Threads)
+        let mut builder = Builder::new_multi_thread();
+        builder.max_blocking_threads(MOST_THREADS).thread_stack_size(STACK);
+        builder.build().map(Some).map(Threads)
     }
 }
 

@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 use std::ffi::CString;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::sleep;
+use std::time::Duration;
 
 use nearside_fsrlib::{Failure, Session, Transport, describe};
 use nearside_python::{How, class_of};
@@ -34,10 +36,37 @@ impl fmt::Debug for Named {
     }
 }
 
-impl Named {
-    fn said_of_it(&self, text: &str) -> String {
-        if self.several { format!("{}: {text}", self.name) } else { text.to_owned() }
+/// Whether the interpreter has begun to end: who asks for it then is ended with the process, in the middle.
+static ENDS: RwLock<bool> = RwLock::new(false);
+
+/// The interpreter is about to end: nobody asks for it any more, and who has asked is waited for.
+#[pyfunction]
+pub(crate) fn at_exit(py: Python<'_>) {
+    py.detach(|| {
+        // In a fork it may be held by a thread that is not there.
+        for _ in 0..1000 {
+            match ENDS.try_write() {
+                Ok(mut ends) => return *ends = true,
+                Err(_) => sleep(Duration::from_millis(1)),
+            }
+        }
+    });
+}
+
+/// Warns as Python does, from a thread of the query's.
+fn warn(text: &str) {
+    let ends = ENDS.read().unwrap_or_else(PoisonError::into_inner);
+    if *ends {
+        return;
     }
+    let words = CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default();
+    Python::attach(|py| {
+        let warned = class_of(py, "DriveWarning").and_then(|class| PyErr::warn(py, &class, &words, 1));
+        // Nobody here could raise it.
+        if let Err(error) = warned {
+            error.write_unraisable(py, None);
+        }
+    });
 }
 
 impl Way for Named {
@@ -52,28 +81,20 @@ impl Way for Named {
     }
 
     fn warn(&self, text: &str) {
-        let text = self.said_of_it(text);
+        let text = if self.several { format!("{}: {text}", self.name) } else { text.to_owned() };
         let mut said = self.said.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.len() >= KNOWN || !said.insert(text.clone()) {
-            return;
+        if said.len() < KNOWN && said.insert(text.clone()) {
+            drop(said);
+            warn(&text);
         }
-        drop(said);
-        let words = CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default();
-        Python::attach(|py| {
-            let warned = class_of(py, "DriveWarning").and_then(|class| PyErr::warn(py, &class, &words, 1));
-            // Nobody here could raise it.
-            if let Err(error) = warned {
-                error.write_unraisable(py, None);
-            }
-        });
     }
 
     fn failed(&self, path: &[u8], failure: &Failure) -> Result<(), String> {
-        let text = format!("{}: {}", String::from_utf8_lossy(path), describe(failure));
+        let text = format!("{}: {}: {}", self.name, String::from_utf8_lossy(path), describe(failure));
         if self.leaves_out {
-            self.warn(&text);
+            warn(&text);
             return Ok(());
         }
-        Err(format!("{}: {text}", self.name))
+        Err(text)
     }
 }

@@ -12,8 +12,8 @@ use datafusion::arrow::array::{
 use datafusion::arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::{Result, exec_datafusion_err};
-use nearside_cli::program::Table;
 use nearside_fsrlib::ColumnType;
+use nearside_ndp::select::Table;
 
 use crate::way::Way;
 

@@ -6,7 +6,7 @@
 
 use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::arrow::temporal_conversions::{date32_to_datetime, timestamp_us_to_datetime};
-use datafusion::common::{Result, ScalarValue, plan_err};
+use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::{Between, InList, Like};
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, Operator, TableProviderFilterPushDown};
 use nearside_fsrlib::{ColumnType, Comparison, Literal, Term};
@@ -33,53 +33,42 @@ fn has_room(terms: &[Term]) -> bool {
     terms.len() <= MAX_TERMS && regexes <= MAX_REGEXES
 }
 
-/// What each condition is to the drive, beside those that it was found to take before.
-pub(crate) fn split(
-    filters: &[&Expr],
-    taken: &mut Vec<Expr>,
-    schema: &Schema,
-) -> Vec<TableProviderFilterPushDown> {
+/// What each condition by itself is to the drive. What a scan is then given may be more than a drive takes at
+/// once, and may not be the same: DataFusion looks for simpler words until the last ([`held_to`]).
+pub(crate) fn split(filters: &[&Expr], schema: &Schema) -> Vec<TableProviderFilterPushDown> {
     let reader = Reader { schema };
-    let terms = |filter: &Expr| reader.condition(filter, 0).map(|one| one.terms).unwrap_or_default();
-    let each = filters.iter().map(|filter| {
-        let Some(one) = reader.condition(filter, 0) else {
-            return TableProviderFilterPushDown::Unsupported;
-        };
-        if !taken.contains(*filter) {
-            let and = std::iter::repeat_n(Term::And, taken.len());
-            let all: Vec<Term> = taken.iter().flat_map(&terms).chain(one.terms).chain(and).collect();
-            if !has_room(&all) {
-                return TableProviderFilterPushDown::Unsupported;
-            }
-            taken.push((*filter).clone());
-        }
-        match one.wider {
-            true => TableProviderFilterPushDown::Inexact,
-            false => TableProviderFilterPushDown::Exact,
-        }
+    let each = filters.iter().map(|filter| match reader.condition(filter, 0) {
+        Some(one) if !has_room(&one.terms) => TableProviderFilterPushDown::Unsupported,
+        Some(Condition { wider: true, .. }) => TableProviderFilterPushDown::Inexact,
+        Some(_) => TableProviderFilterPushDown::Exact,
+        None => TableProviderFilterPushDown::Unsupported,
     });
     each.collect()
 }
 
-/// All conditions that the drive was found to take, as one.
-///
-/// # Errors
-/// They have become too many since.
-pub(crate) fn all(filters: &[Expr], schema: &Schema) -> Result<Vec<Term>> {
-    let mut all = Vec::new();
+/// What a drive is held to of conditions, as one, and those that are asked of its rows here as well: for
+/// which it has no words, or no room, or which it finds true of more.
+pub(crate) fn held_to<'f>(filters: &'f [Expr], schema: &Schema) -> (Vec<Term>, Vec<&'f Expr>) {
+    let (mut terms, mut left) = (Vec::new(), Vec::new());
     for filter in filters {
-        let Some(one) = (Reader { schema }).condition(filter, 0) else { continue };
-        let first = all.is_empty();
-        all.extend(one.terms);
-        if !first {
-            all.push(Term::And);
+        let one = (Reader { schema }).condition(filter, 0);
+        if one.as_ref().is_none_or(|one| one.wider) {
+            left.push(filter);
+        }
+        let Some(one) = one else { continue };
+        let before = terms.len();
+        terms.extend(one.terms);
+        if before > 0 {
+            terms.push(Term::And);
+        }
+        if !has_room(&terms) {
+            terms.truncate(before);
+            if !one.wider {
+                left.push(filter);
+            }
         }
     }
-    if !has_room(&all) {
-        let bound = format!("{MAX_TERMS} terms and {MAX_REGEXES} regular expressions");
-        return plan_err!("a drive takes conditions of at most {bound}: --no-push-down asks none of it");
-    }
-    Ok(all)
+    (terms, left)
 }
 
 /// One side of a comparison.

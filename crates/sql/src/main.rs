@@ -40,6 +40,8 @@ is worked out in the drives; explain shows it of a query. Exit status: 0 all was
 
 /// Warnings that are said.
 const MOST_WARNINGS: usize = 1024;
+/// A condition of many parts is walked down part by part.
+const STACK: usize = 16 << 20;
 /// More than any query has scans, of any number of drives.
 const MOST_THREADS: usize = 1 << 16;
 
@@ -242,7 +244,10 @@ fn run() -> Outcome {
         to_cancel()?;
     }
     // A scan has a thread for each drive, and one that waits for another's must not keep that from starting.
-    let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(MOST_THREADS).build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .max_blocking_threads(MOST_THREADS)
+        .thread_stack_size(STACK)
+        .build()?;
     let so_far = said.clone();
     let progress = Progress::new("in the drives", move || so_far.so_far());
     let answered = runtime.block_on(answer(&cli, drives, progress));

@@ -3,16 +3,18 @@
 use std::any::Any;
 use std::fmt;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{Result, exec_datafusion_err, plan_err};
+use datafusion::common::{DFSchema, Result, exec_datafusion_err, plan_err};
 use datafusion::execution::TaskContext;
+use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::FilterExecBuilder;
 use nearside_fsrlib::{Ask, Failure, Operation, Record, RowFormat, SelectOptions, Target, Term};
 
 use crate::batch::{batch, batch_of, kind_of};
@@ -28,9 +30,6 @@ pub(crate) struct Rows {
     asked: Chosen,
     /// Behind the files' columns the drive's name, where there are several.
     schema: SchemaRef,
-    /// Conditions that the drives were found to take: DataFusion finds some after others, and asks of each by
-    /// itself.
-    taken: Mutex<Vec<Expr>>,
 }
 
 /// Of which files, and what of them.
@@ -124,7 +123,7 @@ impl Rows {
             return plan_err!("a column {DRIVE} stands beside that of several drives");
         }
         let schema = with_drive(drives, &asked.schema);
-        Ok(Rows { drives: drives.clone(), options, asked, schema, taken: Mutex::default() })
+        Ok(Rows { drives: drives.clone(), options, asked, schema })
     }
 }
 
@@ -144,37 +143,56 @@ impl TableProvider for Rows {
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
         match self.options.push_down {
-            true => {
-                let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-                Ok(condition::split(filters, &mut taken, &self.asked.schema))
-            }
+            true => Ok(condition::split(filters, &self.asked.schema)),
             false => Ok(vec![TableProviderFilterPushDown::Unsupported; filters.len()]),
         }
     }
 
     async fn scan(
         &self,
-        _state: &dyn Session,
+        state: &dyn Session,
         projection: Option<&Vec<usize>>,
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let own = &self.asked.schema;
-        let (columns, drive_at) = wanted(projection, &self.schema, own.fields().len());
+        let (held, left) = match self.options.push_down {
+            true => condition::held_to(filters, own),
+            false => (Vec::new(), filters.iter().collect()),
+        };
+        let wide = self.with_columns_of(projection, &left)?;
+        let (columns, drive_at) = wanted(Some(&wide), &self.schema, own.fields().len());
         let mut asked = self.asked.clone();
         asked.schema = Arc::new(own.project(&columns)?);
         asked.select.columns = asked.schema.fields().iter().map(|field| field.name().clone()).collect();
-        if self.options.push_down {
-            asked.select.filter = condition::all(filters, own)?;
-        }
+        asked.select.filter = held;
         if asked.select.columns.is_empty() {
             asked.select.columns.extend(asked.counted_by(own));
         }
         asked.forget_types();
         // DataFusion says a limit only where no condition is left to it.
-        asked.limit = limit.map(|rows| rows as u64).filter(|_| self.options.push_down);
+        asked.limit = limit.map(|rows| rows as u64).filter(|_| self.options.push_down && left.is_empty());
         asked.select.limit = asked.limit;
-        Ok(Arc::new(Scan::new(self.drives.clone(), Arc::new(asked), drive_at)))
+        let scan = Arc::new(Scan::new(self.drives.clone(), Arc::new(asked), drive_at));
+        let Some(asked_here) = conjunction(left.into_iter().cloned()) else { return Ok(scan) };
+        let schema = DFSchema::try_from(scan.schema())?;
+        let filter = FilterExecBuilder::new(state.create_physical_expr(asked_here, &schema)?, scan);
+        let promised = projection.map_or(self.schema.fields().len(), Vec::len);
+        Ok(Arc::new(filter.apply_projection(Some((0..promised).collect()))?.build()?))
+    }
+}
+
+impl Rows {
+    /// Columns that a plan wants, and behind them those of conditions that are asked here.
+    fn with_columns_of(&self, projection: Option<&Vec<usize>>, left: &[&Expr]) -> Result<Vec<usize>> {
+        let mut columns = projection.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
+        for column in left.iter().flat_map(|filter| filter.column_refs()) {
+            let at = self.schema.index_of(&column.name)?;
+            if !columns.contains(&at) {
+                columns.push(at);
+            }
+        }
+        Ok(columns)
     }
 }
 

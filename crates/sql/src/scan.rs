@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
@@ -202,17 +203,22 @@ impl ExecutionPlan for Scan {
             let mut builder = RecordBatchReceiverStream::builder(again.schema.clone(), AHEAD);
             let batches = builder.tx();
             builder.spawn_blocking(move || {
-                let mut drive = Asked::open(&way)?;
-                let taken = batches.clone();
-                drive.is_over = Box::new(move || taken.is_closed());
-                again.work.run(&mut drive, &context, &mut |batch| {
-                    metrics.record_output(batch.num_rows());
-                    let batch = again.whole(way.name(), batch)?;
-                    Ok(match batches.blocking_send(Ok(batch)) {
-                        Ok(()) => ControlFlow::Continue(()),
-                        Err(_nobody_takes_it) => ControlFlow::Break(()),
+                let asked = || {
+                    let mut drive = Asked::open(&way)?;
+                    let taken = batches.clone();
+                    drive.is_over = Box::new(move || taken.is_closed());
+                    again.work.run(&mut drive, &context, &mut |batch| {
+                        metrics.record_output(batch.num_rows());
+                        let batch = again.whole(way.name(), batch)?;
+                        Ok(match batches.blocking_send(Ok(batch)) {
+                            Ok(()) => ControlFlow::Continue(()),
+                            Err(_nobody_takes_it) => ControlFlow::Break(()),
+                        })
                     })
-                })
+                };
+                // Whose query it is may be of another library, through which a panic does not pass.
+                let panicked = |_| Err(exec_datafusion_err!("{}: a fault of Nearside's", way.name()));
+                catch_unwind(AssertUnwindSafe(asked)).unwrap_or_else(panicked)
             });
             builder.build()
         };

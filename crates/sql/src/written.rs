@@ -10,7 +10,8 @@ use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit}
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::ipc::writer::StreamWriter;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
-use nearside_cli::program::{Failure, Form, Out, Table, Writer};
+use nearside_cli::program::{Failure, Form, Out, Writer};
+use nearside_ndp::select::Table;
 
 /// Rows that are written at a time.
 const ROWS: usize = 8192;

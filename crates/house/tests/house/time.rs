@@ -54,6 +54,7 @@ const MAY_ASK_THE_TIME: &[(&str, &[&str])] = &[
             "crates/front-fuse/src/socket.rs",
             "crates/front-tcp/src/thread.rs",
             "crates/front-vfio/src/",
+            "crates/python-sql/src/way.rs",
         ],
     ),
     ("looks at counters from time to time, to tell what came between", &["crates/cli/src/serve/history.rs"]),

@@ -19,6 +19,7 @@ it; there groups are made by that session, of the rows that drives answer::
 
 from __future__ import annotations
 
+import atexit
 import os
 import typing
 
@@ -31,7 +32,9 @@ from . import _tables
 if typing.TYPE_CHECKING:
     import datafusion
 
-__all__ = ["Drives", "Function", "Table", "open"]
+__all__ = ["Answer", "Drives", "Function", "Table", "open"]
+
+atexit.register(_tables.at_exit)
 
 
 def _fits() -> None:
@@ -67,6 +70,48 @@ class Function:
         return self._native.capsule(session)
 
 
+class Answer:
+    """What a query answers: an iterator of ``pyarrow.RecordBatch``, or all of it at once.
+
+    What reads Arrow's streams takes it as it is: ``polars.DataFrame(answer)``, ``duckdb.from_arrow(answer)``. What is
+    not read is not worked out; one that is dropped ends its query.
+    """
+
+    def __init__(self, native: _tables.Answer) -> None:
+        self._native = native
+        self._reader = pyarrow.RecordBatchReader.from_stream(native)
+
+    @property
+    def schema(self) -> pyarrow.Schema:
+        """Names and types of the columns."""
+        return self._reader.schema
+
+    def __iter__(self) -> Answer:
+        return self
+
+    def __next__(self) -> pyarrow.RecordBatch:
+        return self._read(self._reader.read_next_batch)
+
+    def read_all(self) -> pyarrow.Table:
+        """All rows that have not been read yet."""
+        return self._read(self._reader.read_all)
+
+    def read_pandas(self, **options: typing.Any) -> typing.Any:
+        """The same as a frame of pandas'; with the options of ``pyarrow.Table.to_pandas``."""
+        return self.read_all().to_pandas(**options)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """As the Arrow PyCapsule interface has it."""
+        return self._reader.__arrow_c_stream__(requested_schema)
+
+    def _read(self, read: typing.Callable[[], typing.Any]) -> typing.Any:
+        try:
+            return read()
+        except pyarrow.ArrowException as error:
+            # pyarrow has a text of it.
+            raise self._native.failure() or error from None
+
+
 class Drives:
     """Drives that are asked together: :func:`nearside_sql.open`.
 
@@ -87,20 +132,21 @@ class Drives:
         self.names = [os.fsdecode(name) for name in names]
         if len(set(self.names)) < len(self.names):
             raise ValueError("a drive is named twice")
-        each = [(name, arguments(name, options)) for name in self.names]
+        # As rows have it: a name that is no UTF-8 has U+FFFD in it.
+        each = [(os.fsencode(name).decode("utf-8", "replace"), arguments(name, options)) for name in names]
         self._native = _tables.Drives(each, unreadable == "ignore", push_down)
 
     def __repr__(self) -> str:
         return f"<nearside_sql.Drives {', '.join(self.names)}>"
 
-    def sql(self, query: str, *, memory: int = 1 << 30) -> pyarrow.RecordBatchReader:
+    def sql(self, query: str, *, memory: int = 1 << 30) -> Answer:
         """What a query answers, batch by batch as it comes: ``read_all()`` for a table, ``read_pandas()`` for a frame.
 
         Args:
             query: SELECT, EXPLAIN or SHOW, in DataFusion's dialect; nothing of this host is read or written.
             memory: Most bytes for what is sorted or put into groups here; beyond them temporary files are used.
         """
-        return pyarrow.RecordBatchReader.from_stream(self._native.sql(query, memory))
+        return Answer(self._native.sql(query, memory))
 
     def files(self) -> Table:
         """What is known of every file, directory and link of the volumes."""
@@ -148,7 +194,7 @@ def open(
     push_down: bool = True,
     **options: typing.Any,
 ) -> Drives:
-    """Drives to be asked together; they are opened by each scan of a query.
+    """Drives to be asked together. Each scan of a query has a session of its own; an image is held open from the first on.
 
     Args:
         names: As :func:`nearside.open` takes them; :func:`nearside.images` names those of a folder.

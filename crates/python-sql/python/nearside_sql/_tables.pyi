@@ -2,6 +2,8 @@ import typing
 
 DATAFUSION: int
 
+def at_exit() -> None: ...
+
 class Table:
     def capsule(self, session: typing.Any) -> object: ...
 
@@ -9,6 +11,7 @@ class Function:
     def capsule(self, session: typing.Any) -> object: ...
 
 class Answer:
+    def failure(self) -> BaseException | None: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 class Drives:

@@ -289,6 +289,22 @@ fn what_cannot_be_answered_is_said() {
     assert!(code == 0 && out.contains("Examples:") && out.contains("nearside sql -d disk.img"), "{out}");
 }
 
+/// Tables alone are built without the program (the package for Python has them so), which no build of the
+/// workspace shows.
+#[test]
+fn only_the_program_knows_the_command() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut looked_at = 0;
+    for file in source.read_dir().unwrap().map(|entry| entry.unwrap().path()) {
+        if !["main.rs", "written.rs"].iter().any(|program| file.ends_with(program)) {
+            let text = fs::read_to_string(&file).unwrap();
+            assert!(!text.contains("nearside_cli") && !text.contains("clap"), "{}", file.display());
+            looked_at += 1;
+        }
+    }
+    assert!(looked_at > 8);
+}
+
 /// A folder is the images in it, by their names' ends.
 #[test]
 fn a_folder_is_all_images_in_it() {
