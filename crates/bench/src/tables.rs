@@ -185,16 +185,28 @@ impl Ours {
 
     /// What it answers, in the peers' form, and how many milliseconds the whole process took.
     pub fn run(&self, words: &[&str], answer: fn(&str) -> String) -> Result<(f64, String), Failure> {
-        let begun = Instant::now();
         let mut command = Command::new(&self.nearside);
-        let command = command.arg(words[0]).arg("-d").arg(&self.image).args(["--threads", "1"]);
-        let out = command.args(&words[1..]).stdin(Stdio::null()).output()?;
-        let took = begun.elapsed().as_secs_f64() * 1e3;
-        if !out.status.success() {
-            return Err(format!("{words:?}: {}", String::from_utf8_lossy(&out.stderr)).into());
-        }
-        Ok((took, answer(&String::from_utf8_lossy(&out.stdout))))
+        command.arg(words[0]).arg("-d").arg(&self.image).args(["--threads", "1"]).args(&words[1..]);
+        timed(command, answer)
     }
+
+    /// The same of a query in SQL, on one CPU: its program has a thread for each scan beside its own.
+    fn query(&self, query: &str) -> Result<(f64, String), Failure> {
+        let mut command = Command::new("taskset");
+        command.args(["-c", "0"]).arg(&self.nearside).args(["sql", "--output", "csv", query, "-d"]);
+        command.arg(&self.image);
+        timed(command, rows)
+    }
+}
+
+fn timed(mut command: Command, answer: fn(&str) -> String) -> Result<(f64, String), Failure> {
+    let begun = Instant::now();
+    let out = command.stdin(Stdio::null()).output()?;
+    let took = begun.elapsed().as_secs_f64() * 1e3;
+    if !out.status.success() {
+        return Err(format!("{command:?}: {}", String::from_utf8_lossy(&out.stderr)).into());
+    }
+    Ok((took, answer(&String::from_utf8_lossy(&out.stdout))))
 }
 
 /// The rows behind the names' row, sorted.
@@ -346,6 +358,16 @@ fn beside_python(
         if mounted.exists() {
             let work = format!("{} MiB of {form}, of a hundred rows one, in groups", csv_bytes >> 20);
             contest(&work, &mut || ours.run(&select(path), rows), &mut peers, &mounted, rounds, sink)?;
+            if ours.nearside.with_file_name("nearside-sql").exists() {
+                let function = if form == "CSV" { "csv" } else { "parquet" };
+                let query = format!(
+                    "select city, count(*), sum(distance) from {function}('{path}') where price >= 99 group by city"
+                );
+                let work = format!("{work}, in SQL");
+                contest(&work, &mut || ours.query(&query), &mut peers, &mounted, rounds, sink)?;
+            } else {
+                eprintln!("  left out: nearside-sql is not built (make sql)");
+            }
         }
     }
     drop(peers);

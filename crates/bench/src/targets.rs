@@ -120,6 +120,19 @@ pub const TARGETS: &[Target] = &[
         "1024 MiB of CSV as Parquet, of a hundred rows one, in groups, one thread: ext4 / DataFusion",
         1.0 / 0.7,
     ),
+    target("1024 MiB of CSV, of a hundred rows one, in groups, in SQL, one thread: ext4 / DuckDB", 1.0 / 0.7),
+    target(
+        "1024 MiB of CSV, of a hundred rows one, in groups, in SQL, one thread: ext4 / DataFusion",
+        1.0 / 0.7,
+    ),
+    target(
+        "1024 MiB of CSV as Parquet, of a hundred rows one, in groups, in SQL, one thread: ext4 / DuckDB",
+        1.0 / 0.7,
+    ),
+    target(
+        "1024 MiB of CSV as Parquet, of a hundred rows one, in groups, in SQL, one thread: ext4 / DataFusion",
+        1.0 / 0.7,
+    ),
     target("1024 MiB of CSV, words counted by a program, one thread: ext4 / Rust", 2.0),
     target("1000 rules over 10000 files of 25 KB, whole process, one thread: ext4 / yara", 1.0),
     target("nearest of 1000000 rows of 128 f32, a warm session, one thread: ext4 / NumPy", 1.0),
