@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 
 use crate::running::{Threads, apart, of_query, of_tables};
 use crate::table::{Function, Table};
-use crate::way::{Named, Said};
+use crate::way::Named;
 
 /// Batches that wait for who takes them.
 const AHEAD: usize = 1;
@@ -39,10 +39,10 @@ impl Drives {
     /// Of each its name, and what `nearside.open` is called with.
     #[new]
     fn new(drives: Vec<(String, Bound<'_, PyAny>)>, leaves_out: bool, push_down: bool) -> PyResult<Drives> {
-        let (said, several) = (Arc::<Said>::default(), drives.len() > 1);
+        let several = drives.len() > 1;
         let named = drives.into_iter().map(|(name, arguments)| {
-            let (how, said) = (how(&arguments)?, said.clone());
-            Ok(Arc::new(Named { name, how, leaves_out, several, said }) as Arc<dyn Way>)
+            let how = how(&arguments)?;
+            Ok(Arc::new(Named { name, how, leaves_out, several }) as Arc<dyn Way>)
         });
         let drives = named.collect::<PyResult<_>>()?;
         Ok(Drives { drives, options: Options { push_down, ..Options::default() } })

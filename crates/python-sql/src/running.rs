@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 const MOST_THREADS: usize = 1 << 16;
 
 /// A condition of many parts is walked down part by part.
-const STACK: usize = 16 << 20;
+const STACK: usize = 64 << 20;
 
 /// Threads of one query, so that one which nobody waits for any more takes no others.
 pub(crate) struct Threads(Option<Runtime>);

@@ -1,9 +1,8 @@
 //! A drive as `nearside.open` opens it, of which tables are made.
 
-use std::collections::HashSet;
 use std::ffi::CString;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -11,13 +10,6 @@ use nearside_fsrlib::{Failure, Session, Transport, describe};
 use nearside_python::{How, class_of};
 use nearside_sql::Way;
 use pyo3::prelude::*;
-
-/// Warnings that are known not to be said twice.
-const KNOWN: usize = 1024;
-
-/// What has been said of the drives that are asked together.
-#[derive(Debug, Default)]
-pub(crate) struct Said(Mutex<HashSet<String>>);
 
 /// A drive.
 pub(crate) struct Named {
@@ -27,7 +19,6 @@ pub(crate) struct Named {
     pub leaves_out: bool,
     /// There are others.
     pub several: bool,
-    pub said: Arc<Said>,
 }
 
 impl fmt::Debug for Named {
@@ -81,12 +72,8 @@ impl Way for Named {
     }
 
     fn warn(&self, text: &str) {
-        let text = if self.several { format!("{}: {text}", self.name) } else { text.to_owned() };
-        let mut said = self.said.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.len() < KNOWN && said.insert(text.clone()) {
-            drop(said);
-            warn(&text);
-        }
+        // Each time that it is so: which are shown again, Python's filters say.
+        warn(&if self.several { format!("{}: {text}", self.name) } else { text.to_owned() });
     }
 
     fn failed(&self, path: &[u8], failure: &Failure) -> Result<(), String> {

@@ -92,6 +92,13 @@ def test_what_a_drive_can_do_it_does(drives, session):
     query = query.replace("csv('/var/data/big.csv')", "t")
     plan = explained(session.sql(f"explain {query}").to_pydict())
     assert "InDrive" in plan and "FilterExec" not in plan and "AggregateExec" in plan, plan
+    # What a drive finds true of more is asked once more, here, and no third time.
+    session.register_table("z", drives.csv("/var/data/big.csv"))
+    for plan in (
+        explained(drives.sql("explain select id from csv('/var/data/big.csv') where rate = 0").read_all().to_pydict()),
+        explained(session.sql("explain select id from z where rate = 0").to_pydict()),
+    ):
+        assert plan.count("FilterExec") == 1 and "AND" not in plan, plan
     # A function's table is asked for columns, and not for conditions (datafusion-ffi).
     drives.register(session)
     plan = explained(session.sql("explain select id from csv('/var/data/big.csv') where id < 10").to_pydict())
@@ -188,9 +195,12 @@ def test_what_cannot_be_read_ends_a_query_or_is_left_out(image):
         assert left.to_pydict() == {"n": [400_000]}
     # Each time that it is so.
     drives = nearside_sql.open(image, unreadable="ignore", **whose)
+    passed = "select count(id) as n from csv('/var/data/trips.csv', 'schema=id int64, city int64, price float64', 'skip-bad') where city > 0"
     for _ in range(2):
         with pytest.warns(nearside.DriveWarning, match="/secret"):
             drives.sql(query).read_all()
+        with pytest.warns(nearside.DriveWarning, match="passed over 3 rows"):
+            drives.sql(passed).read_all()
     with pytest.raises(ValueError, match="unreadable"):
         nearside_sql.open(image, unreadable="perhaps")
 
@@ -258,7 +268,11 @@ def test_conditions_that_are_not_as_they_were_are_held_to(drives, session):
 def test_a_name_may_be_no_text(image, tmp_path):
     name = os.fsencode(tmp_path) + b"/\xff.img"
     os.symlink(image, name)
-    for names in ([name], nearside.images(tmp_path)):
+    os.symlink(image, os.fsencode(tmp_path) + b"/\xfe.img")
+    drives = nearside_sql.open(*nearside.images(tmp_path), as_user=ROOT)
+    found = drives.sql("select distinct drive from files order by drive").read_all().to_pydict()
+    assert found == {"drive": [f"{tmp_path}/\\xfe.img", f"{tmp_path}/\\xff.img"]}
+    for names in ([name], nearside.images(tmp_path)[:1]):
         drives = nearside_sql.open(*names, as_user=ROOT)
         assert drives.sql("select count(*) as n from csv('/var/data/trips.csv')").read_all().to_pydict() == {"n": [3]}
 

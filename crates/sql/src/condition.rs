@@ -1,7 +1,7 @@
 //! Which of DataFusion's conditions a drive can hold its rows to, and in which words.
 //!
 //! A condition goes to the drive where the drive finds true what DataFusion finds true. Where it finds true
-//! more than that, DataFusion asks what is left once more: zero has a sign for DataFusion, by IEEE 754's
+//! more than that, the scan asks what is left once more: zero has a sign for DataFusion, by IEEE 754's
 //! totalOrder, and none for the drive.
 
 use datafusion::arrow::datatypes::{DataType, Schema};
@@ -33,15 +33,13 @@ fn has_room(terms: &[Term]) -> bool {
     terms.len() <= MAX_TERMS && regexes <= MAX_REGEXES
 }
 
-/// What each condition by itself is to the drive. What a scan is then given may be more than a drive takes at
+/// Which conditions a scan takes, each by itself: those for which the drive has words. What a scan is then given may be more than a drive takes at
 /// once, and may not be the same: DataFusion looks for simpler words until the last ([`held_to`]).
 pub(crate) fn split(filters: &[&Expr], schema: &Schema) -> Vec<TableProviderFilterPushDown> {
     let reader = Reader { schema };
     let each = filters.iter().map(|filter| match reader.condition(filter, 0) {
-        Some(one) if !has_room(&one.terms) => TableProviderFilterPushDown::Unsupported,
-        Some(Condition { wider: true, .. }) => TableProviderFilterPushDown::Inexact,
-        Some(_) => TableProviderFilterPushDown::Exact,
-        None => TableProviderFilterPushDown::Unsupported,
+        Some(one) if has_room(&one.terms) => TableProviderFilterPushDown::Exact,
+        _ => TableProviderFilterPushDown::Unsupported,
     });
     each.collect()
 }

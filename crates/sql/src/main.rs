@@ -41,7 +41,7 @@ is worked out in the drives; explain shows it of a query. Exit status: 0 all was
 /// Warnings that are said.
 const MOST_WARNINGS: usize = 1024;
 /// A condition of many parts is walked down part by part.
-const STACK: usize = 16 << 20;
+const STACK: usize = 64 << 20;
 /// More than any query has scans, of any number of drives.
 const MOST_THREADS: usize = 1 << 16;
 

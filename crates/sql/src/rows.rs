@@ -170,7 +170,7 @@ impl TableProvider for Rows {
             asked.select.columns.extend(asked.counted_by(own));
         }
         asked.forget_types();
-        // DataFusion says a limit only where no condition is left to it.
+        // DataFusion says a limit only where it leaves no condition to itself; nor may one be left here.
         asked.limit = limit.map(|rows| rows as u64).filter(|_| self.options.push_down && left.is_empty());
         asked.select.limit = asked.limit;
         let scan = Arc::new(Scan::new(self.drives.clone(), Arc::new(asked), drive_at));

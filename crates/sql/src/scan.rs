@@ -12,7 +12,9 @@ use datafusion::common::{DataFusionError, Result, exec_datafusion_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput,
+};
 use datafusion::physical_plan::stream::{RecordBatchReceiverStream, RecordBatchStreamAdapter};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::{StreamExt, stream};
@@ -208,8 +210,7 @@ impl ExecutionPlan for Scan {
                     let taken = batches.clone();
                     drive.is_over = Box::new(move || taken.is_closed());
                     again.work.run(&mut drive, &context, &mut |batch| {
-                        metrics.record_output(batch.num_rows());
-                        let batch = again.whole(way.name(), batch)?;
+                        let batch = again.whole(way.name(), batch)?.record_output(&metrics);
                         Ok(match batches.blocking_send(Ok(batch)) {
                             Ok(()) => ControlFlow::Continue(()),
                             Err(_nobody_takes_it) => ControlFlow::Break(()),

@@ -161,7 +161,7 @@ pub(super) fn lines(x: &Axis, y: &Axis, lines: &[Line]) -> Picture {
         let placed: Vec<(f64, f64, &Mark)> =
             line.points.iter().filter_map(|p| Some((x.place(p.x)?, y.place(p.y)?, p))).collect();
         xs.extend(placed.iter().map(|p| p.0));
-        ys.extend(placed.iter().map(|p| p.1));
+        ys.extend(placed.iter().flat_map(|p| drawn(y, p.2.y, p.2.interval)));
         for (_, _, p) in &placed {
             let (low, high) = p.interval.map_or((Value::Null, Value::Null), |(l, h)| (value(l), value(h)));
             data.rows.push(vec![
@@ -238,6 +238,12 @@ fn sign(kind: Kind) -> &'static str {
         Kind::Above => "more than ",
         _ => "",
     }
+}
+
+/// Where there is something of a value on an axis: itself, and the ends of its interval.
+fn drawn(axis: &Axis, value: f64, interval: Interval) -> impl Iterator<Item = f64> {
+    let (low, high) = interval.unwrap_or((value, value));
+    [value, low, high].into_iter().filter_map(|end| axis.place(end))
 }
 
 /// A band is its outline, filled.
@@ -343,7 +349,7 @@ pub(super) fn dots(x: &Axis, parts: &[Part], bars: &[Bar]) -> Picture {
                 Some((row as f64 + offset, bar, v, interval(bar), x.place(v)?))
             })
             .collect();
-        all.extend(there.iter().map(|t| t.4));
+        all.extend(there.iter().flat_map(|t| drawn(x, t.2, t.3)));
         for (_, bar, v, interval, _) in &there {
             let (low, high) = interval.map_or((Value::Null, Value::Null), |(l, h)| (value(l), value(h)));
             let (bar, part_name) = (bar.name.clone().into(), part.name.clone().into());

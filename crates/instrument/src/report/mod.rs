@@ -317,6 +317,24 @@ fn file_name(title: &str, caption: &str) -> String {
 mod tests {
     use super::*;
 
+    /// Of values that lie close, whose intervals do not: labels have the room that is drawn.
+    #[test]
+    fn intervals_take_room_on_their_axis() {
+        let (x, time) = (Axis::linear("x"), Axis::log("time, ns"));
+        let labels = |layout: &serde_json::Value, axis: &str| layout[axis]["ticktext"].to_string();
+        let line = |high: f64| {
+            let line = Line::new("l", vec![(1.0, 200.0), (2.0, 900.0)]);
+            let picture = chart::lines(&x, &time, &[line.intervals(vec![None, Some((500.0, high))])]);
+            labels(&picture.layout, "yaxis")
+        };
+        assert!(line(2_000.0).contains("200 ns") && !line(2e6).contains("200 ns"), "{}", line(2e6));
+        let dots = |high: f64| {
+            let bar = Bar::new("b", vec![200.0]).intervals(vec![Some((100.0, high))]);
+            labels(&chart::dots(&time, &["p".into()], &[bar]).layout, "xaxis")
+        };
+        assert!(dots(900.0).contains("200 ns") && !dots(1e6).contains("200 ns"), "{}", dots(1e6));
+    }
+
     /// What the pages' pictures are given to draw.
     fn drawn(html: &str) -> Vec<serde_json::Value> {
         let parts = html.split("<script type=\"application/json\">").skip(1);

@@ -130,10 +130,11 @@ class Drives:
         if unreadable not in ("raise", "ignore"):
             raise ValueError(f"unreadable: {unreadable!r} is neither 'raise' nor 'ignore'")
         self.names = [os.fsdecode(name) for name in names]
-        if len(set(self.names)) < len(self.names):
+        # As rows have it: a byte of a name that is no UTF-8 is \\xNN.
+        shown = [os.fsencode(name).decode("utf-8", "backslashreplace") for name in names]
+        if len(set(shown)) < len(shown):
             raise ValueError("a drive is named twice")
-        # As rows have it: a name that is no UTF-8 has U+FFFD in it.
-        each = [(os.fsencode(name).decode("utf-8", "replace"), arguments(name, options)) for name in names]
+        each = [(one, arguments(name, options)) for one, name in zip(shown, names)]
         self._native = _tables.Drives(each, unreadable == "ignore", push_down)
 
     def __repr__(self) -> str:
