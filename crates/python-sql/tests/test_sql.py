@@ -87,6 +87,8 @@ def test_what_a_drive_can_do_it_does(drives, session):
     query = "select word, count(*) from csv('/var/data/big.csv') where id < 10 group by word"
     plan = explained(drives.sql(f"explain {query}").read_all().to_pydict())
     assert "InDrive" in plan and "group-by=[word]" in plan and "FilterExec" not in plan, plan
+    analyzed = explained(drives.sql("explain analyze select id from csv('/var/data/big.csv')").read_all().to_pydict())
+    assert re.search(r"InDrive.*output_rows=20.*output_batches=[1-9]", analyzed), analyzed
     # A session's own groups are its own; of a table its conditions are not.
     session.register_table("t", drives.csv("/var/data/big.csv"))
     query = query.replace("csv('/var/data/big.csv')", "t")
