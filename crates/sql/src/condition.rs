@@ -33,8 +33,9 @@ fn has_room(terms: &[Term]) -> bool {
     terms.len() <= MAX_TERMS && regexes <= MAX_REGEXES
 }
 
-/// Which conditions a scan takes, each by itself: those for which the drive has words. What a scan is then given may be more than a drive takes at
-/// once, and may not be the same: DataFusion looks for simpler words until the last ([`held_to`]).
+/// Which conditions a scan takes, each by itself: those for which the drive has words. What a scan is then
+/// given may be more than a drive takes at once, and may not be the same: DataFusion looks for simpler words
+/// until the last ([`held_to`]).
 pub(crate) fn split(filters: &[&Expr], schema: &Schema) -> Vec<TableProviderFilterPushDown> {
     let reader = Reader { schema };
     let each = filters.iter().map(|filter| match reader.condition(filter, 0) {
