@@ -85,13 +85,14 @@ fn pages() -> Vec<(String, String)> {
 }
 
 /// What an example has that a machine may not, and why it is understood only.
-const WITHOUT: [(&str, &str); 17] = [
+const WITHOUT: [(&str, &str); 18] = [
     ("nearside sql", "the program for SQL: the tests of crates/sql run it"),
     ("/dev/ng0n1", "a kernel that is connected to the drive: tests/stock_linux runs it in a guest"),
     ("--mounted", "a mounted volume: tests/stock_linux and tests/root_attach run it"),
     ("pmem:/mnt/dax", "persistent memory: tests/root_server has it on a file that is mapped"),
     ("unix:", "a drive that is attached: tests/root_attach runs it as root"),
     ("nearside attach", "FUSE: tests/root_attach runs it as root"),
+    ("--out keyring:", "a key that stays with its user: keyring.rs here makes some, and ends them"),
     ("nearside control", "a server that is to be changed: control.rs here has one"),
     ("namespace resize 1 ", "a server that is to be changed: control.rs here has one"),
     ("nearside app", "root, and the application's package: tests/root_apps runs each"),
