@@ -17,6 +17,7 @@ const LONGEST: usize = 255;
 /// What others may be given beyond a look at it: read, write, search, link, set attributes
 /// (security/keys/permission.c), of the group and of others.
 const OF_OTHERS: u32 = 0x3e3e;
+
 /// The name of the key that a path means in the kernel's keyrings: `keyring:NAME`. A file of such a name is
 /// `./keyring:NAME`.
 pub fn in_keyring(path: &Path) -> Option<&str> {

@@ -18,8 +18,8 @@ const NEEDED: &str = "import duckdb, fsspec, maturin, numpy, pandas, pyarrow, py
 pub struct Package<'a> {
     /// Its crate's folder.
     pub home: &'a str,
-    /// Its library's name.
-    pub library: &'a str,
+    /// What cargo calls what it makes of it.
+    pub crate_name: &'a str,
     /// What it is built with.
     pub features: &'a [&'a str],
 }
@@ -45,7 +45,7 @@ impl Package<'_> {
     fn built(&self) -> PathBuf {
         let here = std::env::current_exe().unwrap();
         let folder = here.parent().unwrap();
-        let places = [folder, folder.parent().unwrap()].map(|f| f.join(format!("lib{}.so", self.library)));
+        let places = [folder, folder.parent().unwrap()].map(|f| f.join(format!("lib{}.so", self.crate_name)));
         places.into_iter().find(|place| place.is_file()).unwrap()
     }
 
@@ -65,7 +65,7 @@ impl Package<'_> {
             "package_id": self.cargo_says(&["pkgid"]).trim_end(),
             "manifest_path": format!("{home}/Cargo.toml"),
             "target": {
-                "kind": ["cdylib"], "crate_types": ["cdylib"], "name": self.library, "edition": "2024",
+                "kind": ["cdylib"], "crate_types": ["cdylib"], "name": self.crate_name, "edition": "2024",
                 "src_path": format!("{home}/src/lib.rs"), "doc": false, "doctest": false, "test": false,
             },
             "profile": {
@@ -89,7 +89,7 @@ impl Package<'_> {
 
     /// Packed, in a folder of its own within `folder`.
     fn wheel(&self, python: &Path, folder: &Path) -> PathBuf {
-        let folder = folder.join(self.library);
+        let folder = folder.join(self.crate_name);
         fs::create_dir(&folder).unwrap();
         let (cargo, out) = (self.cargo(&folder), folder.join("wheels"));
         let path = std::env::var_os("PATH").unwrap_or_default();

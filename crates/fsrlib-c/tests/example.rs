@@ -159,7 +159,7 @@ fn a_server_with_keys_is_reached() {
     }
     let of_host = |host: &str, key: &str| format!("[[subsystem.host]]\nnqn = '{host}'\n{key}\n");
     let config =
-        "listen = ['127.0.0.1:0']\n[[subsystem]]\nnqn = 'nqn.2026-11.example:a'\nidentity = 'trust'\n"
+        "listen = ['127.0.0.1:0']\ncontrol = 'control.sock'\n[[subsystem]]\nnqn = 'nqn.2026-11.example:a'\nidentity = 'trust'\n"
             .to_owned()
             + &of_host(HOSTS[0], "tls-key-file = 'web.tls'")
             + &of_host(HOSTS[1], "key-file = 'app.key'")
@@ -172,6 +172,15 @@ fn a_server_with_keys_is_reached() {
         secured.current_dir(folder).arg(&served.1).args(words);
         secured
     };
+    let encrypted = || {
+        let mut status = Command::new(&command);
+        status.current_dir(folder).args(["status", "--json", "--control", "control.sock"]);
+        let (_, said, err) = run(&mut status);
+        let (_, count) =
+            said.split_once("\"connections_encrypted\":").unwrap_or_else(|| panic!("{said} {err}"));
+        let digits: String = count.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse::<u64>().unwrap()
+    };
     let [web, app] = HOSTS;
     for (words, said) in [
         ([web, "-", "web.tls", "0"], None),
@@ -183,18 +192,35 @@ fn a_server_with_keys_is_reached() {
         ([app, "-", "-", "1"], Some("concatenates needs host_key_file")),
         ([app, "app.key", "web.tls", "1"], Some("concatenates: tls_key_file encrypts already")),
     ] {
+        let before = encrypted();
         let (code, out, err) = run(&mut secured(words));
         match said {
-            None => assert_eq!((code, &*out), (0, "3\n"), "{words:?}: {err}"),
+            None => {
+                assert_eq!((code, &*out), (0, "3\n"), "{words:?}: {err}");
+                assert_eq!(encrypted() > before, words[2] != "-" || words[3] == "1", "{words:?}");
+            }
             Some(why) => assert!(code == 2 && err.contains(why), "{words:?}: {err}"),
         }
     }
-    // Without an attempt, who has lost its server says so at once.
-    let mut waits = secured([web, "-", "web.tls", "0"]);
-    let mut waits = waits.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(waits.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    // The server goes and comes back: who makes no attempt has lost it, and who makes some goes on.
+    let begun = [None, Some("60000")].map(|loss| {
+        let mut ask = secured([web, "-", "web.tls", "0"]);
+        let mut ask = ask.args(loss).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(ask.stdout.take().unwrap());
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        assert_eq!(line, "3\n");
+        (ask, said)
+    });
+    let address = served.1["nvme+tcp://".len()..].split('/').next().unwrap().to_owned();
     drop(served);
-    waits.stdin.take().unwrap().write_all(b"\n").unwrap();
-    assert_eq!((line.as_str(), waits.wait().unwrap().code()), ("3\n", Some(1)));
+    let config = std::fs::read_to_string(folder.join("serve.toml")).unwrap();
+    std::fs::write(folder.join("serve.toml"), config.replace("127.0.0.1:0", &address)).unwrap();
+    let _back = Served::start(&command, folder);
+    for ((mut ask, mut said), (code, again)) in begun.into_iter().zip([(1, ""), (0, "3\n")]) {
+        ask.stdin.take().unwrap().write_all(b"\n").unwrap();
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        assert_eq!((ask.wait().unwrap().code(), line.as_str()), (Some(code), again));
+    }
 }

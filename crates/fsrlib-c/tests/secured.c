@@ -1,4 +1,4 @@
-/* secured DRIVE HOST HOST-KEY TLS-KEY CONCATENATES: counts the lines of /text as that host; "-" is no key. */
+/* secured DRIVE HOST HOST-KEY TLS-KEY CONCATENATES [LOSS-MS]: counts the lines of /text as that host; "-" is no key. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ int main(int argc, char **argv)
 	struct nearside_counts counts;
 	struct nearside *drive;
 
-	if (argc != 6)
+	if (argc != 6 && argc != 7)
 		return 3;
 	memset(&options, 0, sizeof options);
 	options.has_credentials = 1;
@@ -25,7 +25,7 @@ int main(int argc, char **argv)
 	options.tls_key_file = given(argv[4]);
 	options.concatenates = atoi(argv[5]);
 	options.reconnect_delay_ms = 50;
-	options.ctrl_loss_tmo_ms = NEARSIDE_NO_ATTEMPT;
+	options.ctrl_loss_tmo_ms = argc == 7 ? (uint32_t)strtoul(argv[6], NULL, 10) : NEARSIDE_NO_ATTEMPT;
 	drive = nearside_open(argv[1], &options);
 	if (!drive || nearside_count(drive, "/text", &counts)) {
 		fprintf(stderr, "%s\n", nearside_error(drive));

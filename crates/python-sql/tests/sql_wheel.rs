@@ -16,8 +16,12 @@ fn python_asks_in_sql() {
         return needs::left_out(test, "no DataFusion for Python (scripts/setup.sh test)");
     }
     let all = [
-        Package { home: &drive, library: "nearside_python", features: &["default", "tls", "wasm", "yara"] },
-        Package { home, library: "nearside_python_sql", features: &["default", "tls"] },
+        Package {
+            home: &drive,
+            crate_name: "nearside_python",
+            features: &["default", "tls", "wasm", "yara"],
+        },
+        Package { home, crate_name: "nearside_python_sql", features: &["default", "tls"] },
     ];
     let python = installed(&python, &all, &["datafusion"], folder.path());
     // With the other package's fixtures.

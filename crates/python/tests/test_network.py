@@ -1,5 +1,6 @@
 """A server over the network: who may, what is encrypted, and what outlives a connection."""
 
+import json
 import subprocess
 
 import pytest
@@ -26,7 +27,7 @@ def secured(command, keys, image):
 
     def serve(of_host, more=""):
         (keys / "serve.toml").write_text(
-            f"listen = ['127.0.0.1:0']\n{more}\n[[subsystem]]\nnqn = 'nqn.2026-11.example:a'\nidentity = 'trust'\n"
+            f"listen = ['127.0.0.1:0']\ncontrol = 'control.sock'\n{more}\n[[subsystem]]\nnqn = 'nqn.2026-11.example:a'\nidentity = 'trust'\n"
             f"[[subsystem.host]]\nnqn = '{HOST}'\n{of_host}\n"
             f"[[subsystem.namespace]]\nnsid = 1\nstore = 'file:{image}'\nread-only = true\n"
         )
@@ -40,6 +41,12 @@ def hostname(name, **options):
         return drive.read("/etc/hostname")
 
 
+def encrypted(command, keys):
+    """Connections of the server that were."""
+    ask = [command, "status", "--json", "--control", keys / "control.sock"]
+    return json.loads(subprocess.run(ask, check=True, stdout=subprocess.PIPE).stdout)["connections_encrypted"]
+
+
 def test_a_connection_is_encrypted_by_a_key(secured, keys):
     with secured("tls-key-file = 'web.tls'", "tls = 'required'") as name:
         assert hostname(name, tls_key_file=keys / "web.tls") == b"nearside\n"
@@ -51,13 +58,15 @@ def test_a_connection_is_encrypted_by_a_key(secured, keys):
             hostname(name, tls_key_file=keys / "none.tls")
 
 
-def test_a_host_proves_who_it_is_and_so_does_the_subsystem(secured, keys):
+def test_a_host_proves_who_it_is_and_so_does_the_subsystem(command, secured, keys):
     of_host = "key-file = 'web.key'\ncontroller-key-file = 'disks.key'"
     own, theirs = keys / "web.key", keys / "disks.key"
     with secured(of_host) as name:
         assert hostname(name, dhchap_key_file=own, dhchap_ctrl_key_file=theirs) == b"nearside\n"
+        assert encrypted(command, keys) == 0
         # What the keys agree on encrypts.
         assert hostname(name, dhchap_key_file=own, concat=True) == b"nearside\n"
+        assert encrypted(command, keys) > 0
         with pytest.raises(nearside.Error, match="there is no key"):
             hostname(name)
         with pytest.raises(nearside.Error, match="Authentication failed"):

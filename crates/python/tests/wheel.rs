@@ -10,7 +10,7 @@ fn python_asks_a_drive() {
     let Some(python) = python(test) else { return };
     let Some(folder) = needs::folder(test, &["mke2fs"]) else { return };
     let features = &["default", "tls", "wasm", "yara"];
-    let package = Package { home, library: "nearside_python", features };
+    let package = Package { home, crate_name: "nearside_python", features };
     let python = installed(&python, &[package], &[], folder.path());
     pytest(test, &python, home, &[], folder.path());
 }
