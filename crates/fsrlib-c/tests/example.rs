@@ -117,8 +117,10 @@ fn the_c_example_searches_by_one_command() {
 }
 
 /// A server of this build's command, killed at the end.
+#[cfg(feature = "tls")]
 struct Served(Child, String);
 
+#[cfg(feature = "tls")]
 impl Served {
     fn start(command: &Path, folder: &Path) -> Served {
         let mut serve = Command::new(command);
@@ -130,6 +132,7 @@ impl Served {
     }
 }
 
+#[cfg(feature = "tls")]
 impl Drop for Served {
     fn drop(&mut self) {
         let _ = self.0.kill();
@@ -202,9 +205,18 @@ fn a_server_with_keys_is_reached() {
             Some(why) => assert!(code == 2 && err.contains(why), "{words:?}: {err}"),
         }
     }
-    // The server goes and comes back: who makes no attempt has lost it, and who makes some goes on.
+    goes_and_comes_back(&command, folder, served, |name| {
+        let mut secured = Command::new(&program);
+        secured.current_dir(folder).arg(name).args([web, "-", "web.tls", "0"]);
+        secured
+    });
+}
+
+/// Who makes no attempt has lost its server, and who makes some goes on.
+#[cfg(feature = "tls")]
+fn goes_and_comes_back(command: &Path, folder: &Path, served: Served, secured: impl Fn(&str) -> Command) {
     let begun = [None, Some("60000")].map(|loss| {
-        let mut ask = secured([web, "-", "web.tls", "0"]);
+        let mut ask = secured(&served.1);
         let mut ask = ask.args(loss).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(ask.stdout.take().unwrap());
         let mut line = String::new();
@@ -216,7 +228,7 @@ fn a_server_with_keys_is_reached() {
     drop(served);
     let config = std::fs::read_to_string(folder.join("serve.toml")).unwrap();
     std::fs::write(folder.join("serve.toml"), config.replace("127.0.0.1:0", &address)).unwrap();
-    let _back = Served::start(&command, folder);
+    let _back = Served::start(command, folder);
     for ((mut ask, mut said), (code, again)) in begun.into_iter().zip([(1, ""), (0, "3\n")]) {
         ask.stdin.take().unwrap().write_all(b"\n").unwrap();
         let mut line = String::new();
