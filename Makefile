@@ -9,7 +9,8 @@
 #   make fuzz          every fuzz target, SECONDS each (default 300)
 #   make sanitize      Miri, ThreadSanitizer and AddressSanitizer over the tests that each can run; for once a week
 #   make sql           the program for SQL (`nearside sql`), in target/release beside the command
-#   make install       the command, the program for SQL where that was built, its completions and manual pages, its unit of systemd, FSRLib's header and libraries, its
+#   make ballista      the program that asks many drives in SQL by a cluster of many hosts, in target/release
+#   make install       the command, the programs for SQL where they were built, its completions and manual pages, its unit of systemd, FSRLib's header and libraries, its
 #                      pkg-config file (PREFIX, DESTDIR); all without what is for a debugger
 #   make deb           packages for Debian and Ubuntu, in target/debian
 #   make package-test  the packages in fresh roots of Debian, as root: installed, used, purged; what lintian says
@@ -26,7 +27,7 @@ TLS = $(call without_tls,--features=wasm --features=yara)
 LEAN = --no-default-features $$(pkg-config --exists openssl 2>/dev/null && echo --features tls)
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: all demo sql test bench studies documents fuzz sanitize install deb package-test wheel wheel-sql static build clean
+.PHONY: all demo sql ballista test bench studies documents fuzz sanitize install deb package-test wheel wheel-sql static build clean
 
 all: build
 
@@ -36,6 +37,10 @@ build:
 
 sql: build
 	cargo build --release --locked -p nearside-sql $(call without_tls,--features=program)
+
+ballista:
+	@scripts/setup.sh build
+	cargo build --release --locked -p nearside-ballista $(without_tls)
 
 demo:
 	@scripts/setup.sh demo
@@ -72,6 +77,7 @@ install:
 	cargo build --release --locked -p nearside-cli $(TLS)
 	cargo build --release --locked -p nearside-fsrlib-c $(call without_tls)
 	@if [ -e target/release/nearside-sql ]; then $(MAKE) sql; fi
+	@if [ -e target/release/nearside-ballista ]; then $(MAKE) ballista; fi
 	@scripts/install.sh "$(DESTDIR)" "$(PREFIX)"
 
 deb:

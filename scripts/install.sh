@@ -18,11 +18,12 @@ fi
 install -d "$dest/bin" "$dest/include" "$dest/lib/pkgconfig"
 stripped --strip-all "$built"/nearside "$dest/bin/nearside"
 chmod 755 "$dest/bin/nearside"
-# `make sql` builds it.
-if [ -e "$built"/nearside-sql ]; then
-  stripped --strip-all "$built"/nearside-sql "$dest/bin/nearside-sql"
-  chmod 755 "$dest/bin/nearside-sql"
-fi
+# `make sql` and `make ballista` build them.
+for program in nearside-sql nearside-ballista; do
+  [ -e "$built/$program" ] || continue
+  stripped --strip-all "$built/$program" "$dest/bin/$program"
+  chmod 755 "$dest/bin/$program"
+done
 install -m 644 crates/fsrlib-c/include/nearside.h "$dest/include/nearside.h"
 stripped --strip-debug "$built"/libnearside.a "$dest/lib/libnearside.a"
 stripped --strip-unneeded "$built"/libnearside.so "$dest/lib/libnearside.so.$version"

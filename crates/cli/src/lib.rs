@@ -74,6 +74,7 @@ pub mod program {
     pub use crate::drive::session;
     pub use crate::failure::{Failure, Outcome, complain, complain_of, exit};
     pub use crate::interrupt::to_cancel;
+    pub use crate::open::credentials;
     pub use crate::out::Out;
     pub use crate::progress::Progress;
     pub use crate::select_out::{Form, Writer};

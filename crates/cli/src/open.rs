@@ -19,6 +19,9 @@ use crate::failure::{Failure, complain};
 use crate::interrupt;
 
 /// For whom the drive checks permissions: `--as`, or the caller's effective ids and groups.
+///
+/// # Errors
+/// The system does not say who calls; the caller may not ask in that name.
 pub fn credentials(args: &DriveArgs) -> Result<Credentials, Failure> {
     let own = own_credentials().map_err(|e| Failure::Message(format!("the caller's groups: {e}")))?;
     let Some(identity) = &args.identity else {

@@ -90,6 +90,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ]),
     ("sql", &["near-data", "ndp", "fsrlib", "cli"]),
     ("python-sql", &["fsrlib", "python", "sql"]),
+    ("ballista", &["cli", "sql"]),
     ("fuzz", &["hostile"]),
 ];
 

@@ -63,11 +63,11 @@ impl PhysicalOptimizerRule for InDrive {
 }
 
 /// The first step of groups as what drives do; `None`: they cannot.
-fn in_drive(node: &Arc<dyn ExecutionPlan>) -> Option<Scan> {
+pub(crate) fn in_drive(node: &Arc<dyn ExecutionPlan>) -> Option<Scan> {
     let step = node.as_any().downcast_ref::<AggregateExec>()?;
     let scan = step.input().as_any().downcast_ref::<Scan>()?;
     let chosen = scan.work.as_any().downcast_ref::<Chosen>()?;
-    let first = *step.mode() == AggregateMode::Partial && chosen.limit.is_none();
+    let first = *step.mode() == AggregateMode::Partial && chosen.limit.is_none() && chosen.groups;
     let plain = step.group_expr().is_single();
     if !first || !plain || step.filter_expr().iter().any(Option::is_some) || step.limit_options().is_some() {
         return None;
@@ -174,7 +174,7 @@ fn aggregate(
 
 /// Groups of each file's rows, as the second step takes them.
 #[derive(Debug)]
-struct Groups {
+pub(crate) struct Groups {
     select: SelectOptions,
     /// Of its batches: without the drive's name.
     schema: SchemaRef,
@@ -184,7 +184,7 @@ struct Groups {
     chosen: Chosen,
     rows: (SchemaRef, Option<usize>),
     /// DataFusion's own step over them: for files of which a drive cannot make groups within its bounds.
-    instead: Arc<dyn ExecutionPlan>,
+    pub instead: Arc<dyn ExecutionPlan>,
 }
 
 impl Groups {

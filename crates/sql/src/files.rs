@@ -12,7 +12,7 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::Result;
+use datafusion::common::{Result, exec_datafusion_err};
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
@@ -97,8 +97,8 @@ impl Column {
 /// The table.
 #[derive(Debug)]
 pub(crate) struct Files {
-    drives: Drives,
-    options: Options,
+    pub drives: Drives,
+    pub options: Options,
     schema: SchemaRef,
 }
 
@@ -140,22 +140,20 @@ impl TableProvider for Files {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let (columns, drive_at) = wanted(projection, &self.schema, Column::ALL.len());
-        let columns: Vec<Column> = columns.into_iter().map(|column| Column::ALL[column]).collect();
-        let schema = Arc::new(Schema::new(columns.iter().map(|column| column.field()).collect::<Vec<_>>()));
         let mut below = Below::default();
         filters.iter().filter_map(|filter| beginning("path", filter)).for_each(|one| below.narrow(&one));
         let limit = limit.map(|rows| rows as u64).filter(|_| self.options.push_down);
-        let walk = Walk { below, columns, schema, limit };
+        let walk = Walk::new(below, &columns, limit)?;
         Ok(Arc::new(Scan::new(self.drives.clone(), Arc::new(walk), drive_at)))
     }
 }
 
 /// A part of the tree in which all rows are.
 #[derive(Clone, Debug)]
-struct Below {
-    root: String,
+pub(crate) struct Below {
+    pub root: String,
     /// How far below the root; 0: nothing.
-    depth: u32,
+    pub depth: u32,
 }
 
 impl Default for Below {
@@ -197,11 +195,11 @@ impl Below {
 
 /// A walk over a tree.
 #[derive(Debug)]
-struct Walk {
-    below: Below,
+pub(crate) struct Walk {
+    pub below: Below,
     columns: Vec<Column>,
     schema: SchemaRef,
-    limit: Option<u64>,
+    pub limit: Option<u64>,
 }
 
 /// What there is above the root of a walk.
@@ -213,6 +211,21 @@ enum Above {
 }
 
 impl Walk {
+    /// With these columns of the table's.
+    pub fn new(below: Below, columns: &[usize], limit: Option<u64>) -> Result<Walk> {
+        let found = columns.iter().map(|column| Column::ALL.get(*column).copied());
+        let columns: Option<Vec<Column>> = found.collect();
+        let columns = columns.ok_or_else(|| exec_datafusion_err!("no such column of files"))?;
+        let schema = Arc::new(Schema::new(columns.iter().map(|column| column.field()).collect::<Vec<_>>()));
+        Ok(Walk { below, columns, schema, limit })
+    }
+
+    /// Which of the table's columns.
+    #[cfg(feature = "codec")]
+    pub fn columns(&self) -> impl Iterator<Item = usize> {
+        self.columns.iter().map(|column| *column as usize)
+    }
+
     /// Whether a walk from the volume's root would come to this one's. What it would say on its way is said.
     fn above(&self, drive: &mut Asked<'_>) -> Result<Above> {
         let ask = |path: &str, operation| Ask { target: Target::Path(path.into()), operation, follow: false };

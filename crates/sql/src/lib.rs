@@ -16,15 +16,21 @@
 
 mod aggregate;
 mod batch;
+#[cfg(feature = "codec")]
+mod codec;
 mod condition;
 mod files;
 mod folder;
 mod function;
 mod lines;
 mod pattern;
+#[cfg(feature = "program")]
+pub mod program;
 mod rows;
 mod scan;
 mod way;
+#[cfg(feature = "codec")]
+mod whole;
 
 use std::sync::Arc;
 
@@ -33,13 +39,18 @@ use datafusion::common::Result;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
+#[cfg(feature = "codec")]
+pub use codec::{Codec, Finds};
 pub use folder::images;
 pub use function::{all as functions, table};
 pub use scan::Scan;
 pub use way::{Drives, Way};
+#[cfg(feature = "codec")]
+pub use whole::{Whole, sendable};
 
 /// The column that says which drive a row is of, where there are several.
 pub(crate) const DRIVE: &str = "drive";
@@ -67,16 +78,11 @@ impl Default for Options {
 pub fn context(drives: Drives, runtime: Arc<RuntimeEnv>, options: Options) -> Result<SessionContext> {
     let config =
         SessionConfig::new().with_target_partitions(options.partitions).with_information_schema(true);
-    let mut rules = PhysicalOptimizer::new().rules;
-    if options.push_down {
-        // Before partial and final groups become one.
-        rules.insert(0, Arc::new(aggregate::InDrive));
-    }
     let state = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(runtime)
         .with_default_features()
-        .with_physical_optimizer_rules(rules)
+        .with_physical_optimizer_rules(rules())
         .build();
     let context = SessionContext::new_with_state(state);
     context.register_table("files", files(&drives, options))?;
@@ -84,6 +90,14 @@ pub fn context(drives: Drives, runtime: Arc<RuntimeEnv>, options: Options) -> Re
         context.register_udtf(name, function);
     }
     Ok(context)
+}
+
+/// DataFusion's rules for plans, and the one by which drives make groups.
+pub fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    let mut rules = PhysicalOptimizer::new().rules;
+    // Before partial and final groups become one.
+    rules.insert(0, Arc::new(aggregate::InDrive));
+    rules
 }
 
 /// What a query may say: nothing on this host is read or written.

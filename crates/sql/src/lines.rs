@@ -40,11 +40,20 @@ const COLUMNS: usize = 3;
 /// The table.
 #[derive(Debug)]
 pub(crate) struct Lines {
-    drives: Drives,
-    options: Options,
-    target: Target,
-    search: SearchOptions,
+    pub drives: Drives,
+    pub options: Options,
+    pub target: Target,
+    pub search: SearchOptions,
     schema: SchemaRef,
+}
+
+/// Its columns, without the drive's name.
+fn own_schema() -> Schema {
+    Schema::new(vec![
+        Field::new(PATH, DataType::Utf8, false),
+        Field::new(LINE, DataType::Int64, false),
+        Field::new(TEXT, DataType::Utf8, false),
+    ])
 }
 
 impl Lines {
@@ -65,13 +74,13 @@ impl Lines {
                 _ => return plan_err!("lines: {word:?} is no option of it"),
             }
         }
-        let own = Schema::new(vec![
-            Field::new(PATH, DataType::Utf8, false),
-            Field::new(LINE, DataType::Int64, false),
-            Field::new(TEXT, DataType::Utf8, false),
-        ]);
-        let schema = with_drive(drives, &own);
-        Ok(Lines { drives: drives.clone(), options, target, search, schema })
+        Ok(Lines::with(drives.clone(), options, target, search))
+    }
+
+    /// Of a search whose every line is a row.
+    pub fn with(drives: Drives, options: Options, target: Target, search: SearchOptions) -> Lines {
+        let schema = with_drive(&drives, &own_schema());
+        Lines { drives, options, target, search, schema }
     }
 }
 
@@ -116,20 +125,19 @@ impl TableProvider for Lines {
         search.numbers = columns.contains(&1);
         let limit = limit.map(|rows| rows as u64).filter(|_| self.options.push_down);
         search.max_count = limit;
-        let schema = Arc::new(self.schema.project(&columns)?);
-        let asked = Search { target: self.target.clone(), search, columns, schema, limit };
+        let asked = Search::new(self.target.clone(), search, columns, limit)?;
         Ok(Arc::new(Scan::new(self.drives.clone(), Arc::new(asked), drive_at)))
     }
 }
 
 /// A search.
 #[derive(Debug)]
-struct Search {
-    target: Target,
-    search: SearchOptions,
-    columns: Vec<usize>,
+pub(crate) struct Search {
+    pub target: Target,
+    pub search: SearchOptions,
+    pub columns: Vec<usize>,
     schema: SchemaRef,
-    limit: Option<u64>,
+    pub limit: Option<u64>,
 }
 
 /// A batch in the making.
@@ -207,6 +215,17 @@ impl Work for Search {
 }
 
 impl Search {
+    /// With these columns of the table's.
+    pub fn new(
+        target: Target,
+        search: SearchOptions,
+        columns: Vec<usize>,
+        limit: Option<u64>,
+    ) -> Result<Search> {
+        let schema = Arc::new(own_schema().project(&columns)?);
+        Ok(Search { target, search, columns, schema, limit })
+    }
+
     /// Hands on the lines that a search finds. What was refused.
     fn search(
         &self,

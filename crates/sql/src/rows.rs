@@ -25,9 +25,9 @@ use crate::{DRIVE, Options, condition};
 /// Files as a table, each drive's as a part of it.
 #[derive(Debug)]
 pub(crate) struct Rows {
-    drives: Drives,
-    options: Options,
-    asked: Chosen,
+    pub drives: Drives,
+    pub options: Options,
+    pub asked: Chosen,
     /// Behind the files' columns the drive's name, where there are several.
     schema: SchemaRef,
 }
@@ -39,6 +39,8 @@ pub(crate) struct Chosen {
     pub select: SelectOptions,
     /// Most rows of a drive.
     pub limit: Option<u64>,
+    /// The drive may make groups of the rows.
+    pub groups: bool,
     /// Columns of its batches.
     pub schema: SchemaRef,
 }
@@ -103,7 +105,12 @@ impl Rows {
             (None, None) if any => return plan_err!("{}: no file has a row", named()),
             (None, None) => return plan_err!("{}: no such file", named()),
         };
-        Rows::of(drives, options, Chosen { target, select, limit: None, schema: columns }, &wanted)
+        Rows::of(
+            drives,
+            options,
+            Chosen { target, select, limit: None, groups: options.push_down, schema: columns },
+            &wanted,
+        )
     }
 
     /// With the columns that are wanted; none: all.
@@ -122,8 +129,13 @@ impl Rows {
         if drives.len() > 1 && asked.schema.column_with_name(DRIVE).is_some() {
             return plan_err!("a column {DRIVE} stands beside that of several drives");
         }
-        let schema = with_drive(drives, &asked.schema);
-        Ok(Rows { drives: drives.clone(), options, asked, schema })
+        Ok(Rows::with(drives.clone(), options, asked))
+    }
+
+    /// With just these columns.
+    pub fn with(drives: Drives, options: Options, asked: Chosen) -> Rows {
+        let schema = with_drive(&drives, &asked.schema);
+        Rows { drives, options, asked, schema }
     }
 }
 

@@ -10,6 +10,11 @@ pub trait Way: Debug + Send + Sync {
     /// The drive's name, as rows have it in their column `drive`.
     fn name(&self) -> &str;
 
+    /// The words by which another process finds the same drive; `None`: none does.
+    fn words(&self) -> Option<Vec<String>> {
+        None
+    }
+
     /// A session, on the thread that asks for it.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! SQL over drives: the library and the program, beside DataFusion's own reading, DuckDB and GNU find.
 
+#[cfg(feature = "codec")]
+mod codec;
 mod conditions;
 mod fixture;
 mod program;

@@ -1,0 +1,117 @@
+//! The part of a cluster that asks drives.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ballista_core::config::TaskSchedulingPolicy;
+use ballista_core::error::BallistaError;
+use ballista_core::extension::SessionConfigExt;
+use ballista_executor::executor_process::{ExecutorProcessConfig, start_executor_process};
+use clap::Args;
+use datafusion::prelude::SessionConfig;
+use nearside_cli::program::{Failure, Outcome};
+use nearside_sql::program::threads;
+
+use crate::address::{Place, free, loopback, reached};
+use crate::cluster::{self, signalled};
+
+#[derive(Args)]
+pub struct ExecutorArgs {
+    /// The cluster's scheduler
+    #[arg(long, value_name = "HOST:PORT")]
+    scheduler: Place,
+    /// Where it listens, at this port for what it has made, and at the next for tasks; port 0: any that are
+    /// free
+    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = loopback(50051))]
+    listen: SocketAddr,
+    /// The host by which others reach it [default: the address]
+    #[arg(long, value_name = "HOST")]
+    external_host: Option<String>,
+    /// Tasks at the same time, of which each asks one drive [default: four for each core, since most wait for
+    /// their drives]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    tasks: Option<u16>,
+    /// Most memory for what is sorted or put into groups here, of all tasks, in MiB: what is beyond that goes
+    /// to temporary files
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(16..))]
+    memory: u64,
+    /// A folder for what tasks have made for others [default: one of its own, removed at the end]
+    #[arg(long, value_name = "FOLDER")]
+    work_dir: Option<String>,
+}
+
+/// Seconds between two signs of life.
+const HEARTBEAT: u64 = 3;
+/// Seconds for which it waits for a scheduler that starts with it.
+const CONNECT: u16 = 30;
+/// How often an executor is looked for that cannot be found, and for how long it waits between.
+const LOOKED_FOR: usize = 20;
+const HEARD: Duration = Duration::from_millis(100);
+/// For how long tasks are waited for at the end.
+const GRACE: Duration = Duration::from_secs(5);
+/// Seconds for which what has been made is kept: the scheduler has it removed before, where it lives.
+const KEPT: u64 = 3600;
+
+/// Does tasks until the end. Ballista's executor says that it is there before it listens: where the scheduler
+/// looks in between, it says so once more.
+async fn started(config: Arc<ExecutorProcessConfig>) -> Result<(), BallistaError> {
+    for _ in 0..LOOKED_FOR {
+        match start_executor_process(config.clone()).await {
+            Err(error) if error.to_string().contains("Failed to register executor") => {
+                tokio::time::sleep(HEARD).await;
+            }
+            ended => return ended,
+        }
+    }
+    start_executor_process(config).await
+}
+
+pub fn run(args: &ExecutorArgs) -> Outcome {
+    let listen = free(args.listen, 2)?;
+    let folder = tempfile::Builder::new().prefix("nearside-ballista-").tempdir()?;
+    let own = folder.path().to_str().map(str::to_owned);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let tasks = args.tasks.map_or(4 * cores, usize::from);
+    let next = listen.port().checked_add(1);
+    let grpc_port = next.ok_or_else(|| Failure::Message(format!("--listen {listen}: no port behind it")))?;
+    let config = ExecutorProcessConfig {
+        bind_host: listen.ip().to_string(),
+        external_host: Some(reached(listen.ip(), args.external_host.as_deref())?),
+        port: listen.port(),
+        grpc_port,
+        scheduler_host: args.scheduler.host.clone(),
+        scheduler_port: args.scheduler.port,
+        scheduler_connect_timeout_seconds: CONNECT,
+        concurrent_tasks: tasks,
+        task_scheduling_policy: TaskSchedulingPolicy::PushStaged,
+        work_dir: args.work_dir.clone().or(own),
+        job_data_ttl_seconds: KEPT,
+        job_data_clean_up_interval_seconds: KEPT / 4,
+        executor_heartbeat_interval_seconds: HEARTBEAT,
+        memory_pool_size: Some(args.memory << 20),
+        override_function_registry: Some(Arc::new(cluster::functions())),
+        override_logical_codec: Some(cluster::logical()),
+        override_physical_codec: Some(cluster::physical()),
+        override_config_producer: Some(Arc::new(|| cluster::config(SessionConfig::new_with_ballista()))),
+        ..ExecutorProcessConfig::default()
+    };
+    println!("{listen}");
+    let runtime = threads()?;
+    // It ends by itself once its tasks have; of some it never hears that.
+    let given_up = async {
+        signalled().await?;
+        tokio::time::sleep(GRACE).await;
+        Ok(())
+    };
+    let ended = runtime.block_on(async {
+        tokio::select! {
+            ended = started(Arc::new(config)) => ended,
+            given_up = given_up => given_up.map_err(BallistaError::IoError),
+        }
+    });
+    // A drive that hangs is not waited for.
+    runtime.shutdown_background();
+    ended.map_err(|error| Failure::Message(format!("scheduler {}: {error}", args.scheduler)))?;
+    Ok(0)
+}

@@ -1,0 +1,305 @@
+//! A cluster of processes: its answers are those of one process, and what fails has a name.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Cursor};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::ipc::reader::StreamReader;
+use datafusion::arrow::util::pretty::pretty_format_batches;
+use nearside_conformance::{needs, volume};
+use nearside_sql::program::{Named, Said};
+use nearside_sql::{Drives, Options, Way, context};
+use tempfile::TempDir;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_nearside-ballista");
+
+/// A process that ends with its test.
+struct Part {
+    process: Child,
+    listens: String,
+}
+
+impl Part {
+    /// Starts a part of a cluster, and waits for the line that says where it listens.
+    fn start(at: Ipv4Addr, said: &Path, words: &[&str]) -> Part {
+        let mut command = Command::new(PROGRAM);
+        command.args(words).args(["--listen", &format!("{at}:0")]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(said).unwrap());
+        let mut process = command.spawn().unwrap();
+        let mut listens = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut listens).unwrap();
+        assert!(!listens.is_empty(), "{words:?}: {}", fs::read_to_string(said).unwrap());
+        Part { process, listens: listens.trim().to_owned() }
+    }
+
+    fn kill(&mut self) {
+        let _gone = self.process.kill();
+        let _status = self.process.wait();
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A scheduler, executors, and images to ask.
+struct Cluster {
+    folder: TempDir,
+    at: Ipv4Addr,
+    executors: Vec<Part>,
+    scheduler: Part,
+}
+
+/// The words of an image's drive, asked as a user.
+fn drive(image: &Path, user: &str) -> Vec<String> {
+    vec![format!("--drive={}", image.display()), format!("--as={user}")]
+}
+
+impl Cluster {
+    fn new(executors: usize) -> Cluster {
+        let (folder, at) = (tempfile::tempdir().unwrap(), needs::loopback());
+        let scheduler =
+            Part::start(at, &folder.path().join("scheduler"), &["scheduler", "--executor-timeout", "10"]);
+        let mut cluster = Cluster { folder, at, executors: Vec::new(), scheduler };
+        for _ in 0..executors {
+            cluster.start();
+        }
+        cluster
+    }
+
+    fn said(&self, nth: usize) -> PathBuf {
+        self.folder.path().join(format!("executor-{nth}"))
+    }
+
+    /// Starts an executor.
+    fn start(&mut self) {
+        let words = ["executor", "--scheduler", &self.scheduler.listens, "--tasks", "4"];
+        let part = Part::start(self.at, &self.said(self.executors.len()), &words);
+        self.executors.push(part);
+    }
+
+    /// An image with a log and tables, which differ by `nth`.
+    fn image(&self, nth: usize) -> PathBuf {
+        let tree = self.folder.path().join(format!("tree-{nth}"));
+        fs::create_dir_all(tree.join("logs")).unwrap();
+        let log: String = (0..500)
+            .map(|line| {
+                format!("{line} {}\n", if (line + nth).is_multiple_of(50) { "ERROR" } else { "fine" })
+            })
+            .collect();
+        fs::write(tree.join("logs/app.log"), log).unwrap();
+        let cities = ["Bern", "Basel", "Genf", "Biel"];
+        let row = |n: usize| format!("{},{},{}\n", cities[(n + nth) % 4], n % 17, n as f64 / 4.0);
+        let table: String = (0..400).map(row).collect();
+        fs::write(tree.join("t.csv"), format!("city,n,x\n{table}")).unwrap();
+        fs::write(tree.join("secret.csv"), "city,n,x\nBern,1,1\n").unwrap();
+        volume::must(Command::new("chmod").arg("600").arg(tree.join("secret.csv")));
+        let image = self.folder.path().join(format!("{nth}.img"));
+        volume::ext(&image, 16, Some(&tree), &["-t", "ext4"]);
+        image
+    }
+
+    /// Asks images in a user's name.
+    fn ask(&self, images: &[PathBuf], user: &str, words: &[&str]) -> Output {
+        let mut command = Command::new(PROGRAM);
+        command.args(["sql", "--scheduler", &self.scheduler.listens, "--as", user, "--output", "arrow"]);
+        images.iter().for_each(|image| {
+            command.arg("-d").arg(image);
+        });
+        command.env_remove("NEARSIDE_DRIVE").stdin(Stdio::null()).args(words).output().unwrap()
+    }
+
+    #[track_caller]
+    fn rows(&self, images: &[PathBuf], words: &[&str]) -> Vec<String> {
+        let Output { status, stdout, stderr } = self.ask(images, "0:0", words);
+        assert!(status.success(), "{words:?}: {}", String::from_utf8_lossy(&stderr));
+        let reader = StreamReader::try_new(Cursor::new(stdout), None).unwrap();
+        lines(&reader.collect::<Result<Vec<_>, _>>().unwrap())
+    }
+
+    /// What is said of a query that has no answer.
+    #[track_caller]
+    fn refused(&self, images: &[PathBuf], user: &str, words: &[&str]) -> String {
+        let Output { status, stdout, stderr } = self.ask(images, user, words);
+        let said = String::from_utf8_lossy(&stderr).into_owned();
+        assert_eq!(status.code(), Some(2), "{words:?}: {said}, {} bytes", stdout.len());
+        said
+    }
+}
+
+/// Rows as text, in the order of these.
+fn lines(batches: &[RecordBatch]) -> Vec<String> {
+    let text = pretty_format_batches(batches).unwrap().to_string();
+    let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+/// The answer of one process.
+fn alone(images: &[PathBuf], query: &str) -> Vec<String> {
+    let said = Arc::new(Said::default());
+    let named = |image: &PathBuf| {
+        let name = image.to_str().unwrap();
+        Arc::new(Named::found(name, &drive(image, "0:0"), &said).unwrap()) as Arc<dyn Way>
+    };
+    let drives: Drives = images.iter().map(named).collect();
+    let context = context(drives, Arc::default(), Options { push_down: true, partitions: 2 }).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    lines(&runtime.block_on(async { context.sql(query).await.unwrap().collect().await.unwrap() }))
+}
+
+const QUERIES: [&str; 24] = [
+    "select path, size, kind from files where path like '/logs/%'",
+    "select drive, count(*), sum(size) from files group by drive",
+    "select line, text from lines('/logs/**') where text like '%ERROR%'",
+    "select count(*) from lines('/logs/**')",
+    "select city, n from csv('/t.csv') where n > 14 and city <> 'Genf'",
+    "select city, count(*), avg(n), sum(x), max(x) from csv('/t.csv') group by city",
+    "select drive, city, min(n) from csv('/t.csv') group by drive, city",
+    "select count(distinct city) from csv('/t.csv') where x >= 7.5",
+    "select city, n, x from csv('/t.csv') order by x desc, n, city limit 5",
+    "select a.city, b.text from csv('/t.csv') a join lines('/logs/**') b on a.n = b.line where b.line < 3",
+    "with busy as (select city, sum(n) as n from csv('/t.csv') group by city) select * from busy where n > 100",
+    // What the bytes of plans, and joins in parts, would have otherwise.
+    "select n from csv('/t.csv') where n not in (select line from lines('/logs/**') where text like '%ERROR%')",
+    "select n from csv('/t.csv') where n not in (select line from lines('/logs/**') where line > 1000)",
+    "select city, n from csv('/t.csv') intersect select city, n from csv('/t.csv') where x > 50",
+    "select city, n from csv('/t.csv') except select nullif(city, 'Bern'), n from csv('/t.csv') where x > 3",
+    "select a.n, b.x from csv('/t.csv') a join csv('/t.csv') b using (n, drive) where a.x < b.x - 95",
+    "select a.line, b.n from lines('/logs/**') a left join csv('/t.csv') b on a.line > b.n + 480 where a.line > 470",
+    "select a.line from lines('/logs/**') a where not exists (select 1 from csv('/t.csv') b where b.n * 20 > a.line)",
+    "select line from lines('/logs/**') where line > all (select n * 20 from csv('/t.csv'))",
+    "select a.n, b.city from csv('/t.csv') a left join (select * from csv('/t.csv') where false) b on a.n = b.n",
+    "select n, b.line from (select city from csv('/t.csv') where x = 3.0) a cross join csv('/t.csv') c join lines('/logs/**') b on c.n = b.line where c.x = 1.0",
+    "select count(*) from (select city from csv('/t.csv') where x = 3.0) a cross join lines('/logs/**') b where b.line < 3",
+    "select make_array(city, 'x'), count(*) from csv('/t.csv') group by city",
+    "select city from csv('/t.csv') where n in (select line from lines('/logs/**') where text like '%ERROR%')",
+];
+
+fn has_tools(test: &str) -> bool {
+    needs::tools(&format!("ballista::{test}"), &["mke2fs"])
+}
+
+#[test]
+fn answers_are_those_of_one_process() {
+    if !has_tools("answers_are_those_of_one_process") {
+        return;
+    }
+    let cluster = Cluster::new(2);
+    let images: Vec<_> = (0..3).map(|nth| cluster.image(nth)).collect();
+    for query in QUERIES {
+        let expected = alone(&images, query);
+        assert!(expected.len() > 4, "{query}: {expected:?}");
+        assert_eq!(cluster.rows(&images, &[query]), expected, "{query}");
+        assert_eq!(cluster.rows(&images, &["--no-push-down", query]), expected, "{query}, by rows");
+    }
+    // Of one drive, and of none that is asked.
+    let one = &images[..1];
+    assert_eq!(cluster.rows(one, &[QUERIES[5]]), alone(one, QUERIES[5]));
+    assert_eq!(cluster.rows(one, &["select 1 + 1 as two"]), alone(one, "select 1 + 1 as two"));
+    let limited = cluster.rows(&images, &["select line from lines('/logs/**') limit 7"]);
+    assert_eq!(limited.len(), 7 + 4, "{limited:?}");
+}
+
+#[test]
+fn drives_do_what_they_do_without_a_cluster() {
+    if !has_tools("drives_do_what_they_do_without_a_cluster") {
+        return;
+    }
+    let cluster = Cluster::new(1);
+    let images: Vec<_> = (0..2).map(|nth| cluster.image(nth)).collect();
+    let query = "explain select city, count(*) from csv('/t.csv') where n > 3 group by city";
+    let plan = cluster.rows(&images, &[query]).join("\n");
+    for part in ["InDrive: drives=2, csv /t.csv, group-by=[city], aggregate=[count(*)", "where=n > 3"] {
+        assert!(plan.contains(part), "{part} in {plan}");
+    }
+    let plan = cluster.rows(&images, &["--no-push-down", query]).join("\n");
+    assert!(plan.contains("InDrive") && !plan.contains("group-by=[city]"), "{plan}");
+    let shown = cluster.rows(&images, &["show tables"]).join("\n");
+    assert!(shown.contains("files"), "{shown}");
+    let counted =
+        cluster.rows(&images, &["explain analyze select count(*) from lines('/logs/**')"]).join("\n");
+    assert!(counted.contains("InDrive") && counted.contains("output_rows"), "{counted}");
+}
+
+#[test]
+fn what_cannot_be_read_is_said() {
+    if !has_tools("what_cannot_be_read_is_said") {
+        return;
+    }
+    let cluster = Cluster::new(2);
+    let images: Vec<_> = (0..2).map(|nth| cluster.image(nth)).collect();
+    let query = "select count(*) as n from csv('/*.csv')";
+    let said = cluster.refused(&images, "1000:1000", &[query]);
+    assert!(said.contains("0.img: /secret.csv") || said.contains("1.img: /secret.csv"), "{said}");
+    let Output { status, stdout, .. } = cluster.ask(&images, "1000:1000", &["--leave-out", query]);
+    assert!(status.success());
+    let reader = StreamReader::try_new(Cursor::new(stdout), None).unwrap();
+    let counted = lines(&reader.collect::<Result<Vec<_>, _>>().unwrap()).join("\n");
+    assert!(counted.contains("| 800 |"), "{counted}");
+    let said: String = (0..2).map(|nth| fs::read_to_string(cluster.said(nth)).unwrap()).collect();
+    for image in &images {
+        let left = format!("{}: /secret.csv: ", image.display());
+        assert!(said.contains(&left), "{left} in {said}");
+    }
+    // A drive at whose address nobody listens.
+    let gone = PathBuf::from("nvme+tcp://127.0.0.1:1/nqn.2026-11.example:gone/1");
+    let with_gone = [images[0].clone(), gone];
+    let said = cluster.refused(&with_gone, "0:0", &["--ctrl-loss-tmo", "0", "select count(*) from files"]);
+    assert!(said.contains("127.0.0.1:1"), "{said}");
+    let said = cluster.refused(&images, "0:0", &["create table t as select 1"]);
+    assert!(said.contains("DDL"), "{said}");
+    // What was made for queries that have failed keeps nothing from answering others.
+    assert_eq!(cluster.rows(&images, &[QUERIES[5]]), alone(&images, QUERIES[5]));
+}
+
+#[test]
+fn an_executor_that_is_gone_is_done_without() {
+    if !has_tools("an_executor_that_is_gone_is_done_without") {
+        return;
+    }
+    let mut cluster = Cluster::new(2);
+    let images: Vec<_> = (0..4).map(|nth| cluster.image(nth)).collect();
+    let expected = alone(&images, QUERIES[5]);
+    assert_eq!(cluster.rows(&images, &[QUERIES[5]]), expected);
+    cluster.executors[0].kill();
+    assert_eq!(cluster.rows(&images, &[QUERIES[5]]), expected);
+    // Another comes, and does without the second as well.
+    cluster.start();
+    cluster.executors[1].kill();
+    assert_eq!(cluster.rows(&images, &[QUERIES[2]]), alone(&images, QUERIES[2]));
+}
+
+#[test]
+fn names_and_addresses_are_looked_at() {
+    let run = |words: &[&str]| {
+        let Output { status, stderr, .. } = Command::new(PROGRAM).args(words).output().unwrap();
+        (status.code(), String::from_utf8_lossy(&stderr).into_owned())
+    };
+    let at = needs::loopback();
+    let cases: [(&[&str], &str); 5] = [
+        (&["sql", "--scheduler", "nowhere", "-d", "x", "select 1"], "HOST:PORT"),
+        (
+            &["sql", "--scheduler", "127.0.0.1:1", "-d", "/no/such", "select count(*) from csv('/t.csv')"],
+            "/no/such",
+        ),
+        (&["executor", "--scheduler", "a b:1"], "is no host"),
+        (&["scheduler", "--listen", "0.0.0.0:0"], "--external-host"),
+        (&["sql", "-d", "x", "select 1"], "--scheduler"),
+    ];
+    for (words, part) in cases {
+        let (code, said) = run(words);
+        assert_eq!(code, Some(2), "{words:?}: {said}");
+        assert!(said.contains(part), "{words:?}: {said}");
+    }
+    let taken = std::net::TcpListener::bind((at, 0)).unwrap();
+    let listen = taken.local_addr().unwrap().to_string();
+    let (code, said) = run(&["scheduler", "--listen", &listen]);
+    assert!(code == Some(2) && said.contains(&listen) && said.contains("in use"), "{said}");
+}

@@ -1,0 +1,261 @@
+//! Plans whose bytes say less than they do, as others that do the same.
+//!
+//! DataFusion's bytes have no word for a join in which null is null, for `not in` where there are nulls, for
+//! the condition of a join by the names of its columns, or for the columns of no rows; nor for a step that
+//! hands on no column of its rows, which is read as one that hands on all, or for the limit of a hash join.
+//! What else they may lack is found by reading them again.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::FieldRef;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{
+    JoinConstraint, JoinType, NullEquality, Result, ScalarValue, TableReference, not_impl_err,
+};
+use datafusion::config::ConfigOptions;
+use datafusion::execution::TaskContext;
+use datafusion::functions_aggregate::expr_fn::count;
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{
+    EmptyRelation, Expr, Join, Limit, LogicalPlan, LogicalPlanBuilder, Operator, TableScan, binary_expr,
+    ident, lit,
+};
+use datafusion::physical_expr::projection::ProjectionExpr;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
+use datafusion::physical_plan::joins::{
+    HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, PartitionMode,
+};
+use datafusion::physical_plan::limit::LocalLimitExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, displayable};
+use datafusion_proto::logical_plan::{AsLogicalPlan, LogicalExtensionCodec};
+use datafusion_proto::physical_plan::{AsExecutionPlan, PhysicalExtensionCodec};
+use datafusion_proto::protobuf::{LogicalPlanNode, PhysicalPlanNode};
+
+/// A plan that stays what it is as bytes, and asks the same as this one.
+///
+/// # Errors
+/// There is none that is known: a part of the query has no bytes. One that has no bytes at all is left to who
+/// makes them.
+pub fn sendable(
+    plan: &LogicalPlan,
+    codec: &dyn LogicalExtensionCodec,
+    context: &TaskContext,
+) -> Result<LogicalPlan> {
+    let plan = plan.clone().transform_up(|node| match node {
+        LogicalPlan::Join(join) => whole_join(join),
+        // The bytes of a step lack it.
+        LogicalPlan::Window(window) if window.window_expr.iter().any(is_of_some) => {
+            not_impl_err!("`filter` of a window cannot be sent to a cluster: say `case when`")
+        }
+        LogicalPlan::EmptyRelation(nothing) if !nothing.produce_one_row => {
+            with_columns(&nothing).map(Transformed::yes)
+        }
+        other => Ok(Transformed::no(other)),
+    })?;
+    let asked = match &plan.data {
+        LogicalPlan::Explain(explain) => &explain.plan,
+        LogicalPlan::Analyze(analyze) => &analyze.input,
+        plan => plan,
+    };
+    if let Ok(bytes) = LogicalPlanNode::try_from_logical_plan(asked, codec) {
+        let again = bytes.try_into_logical_plan(context, codec)?;
+        let (again, asked) = (alike(again)?, alike(asked.clone())?);
+        if again != asked {
+            return not_impl_err!("a part of this query cannot be sent to a cluster");
+        }
+    }
+    Ok(plan.data)
+}
+
+/// A plan as its bytes have it where they have other words for the same: a scan's own limit, which stands
+/// above the scan as well, and what a limit does not say.
+fn alike(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let changed = plan.transform_up(|node| {
+        Ok(match node {
+            LogicalPlan::TableScan(scan) => {
+                Transformed::yes(LogicalPlan::TableScan(TableScan { fetch: None, ..scan }))
+            }
+            LogicalPlan::Limit(limit) if limit.skip.is_none() => {
+                Transformed::yes(LogicalPlan::Limit(Limit { skip: Some(Box::new(lit(0i64))), ..limit }))
+            }
+            other => Transformed::no(other),
+        })
+    })?;
+    Ok(changed.data)
+}
+
+/// Of some rows of its window alone.
+fn is_of_some(function: &Expr) -> bool {
+    let filters = |expr: &Expr| Ok(matches!(expr, Expr::WindowFunction(one) if one.params.filter.is_some()));
+    function.exists(filters).is_ok_and(|is| is)
+}
+
+/// No rows, with the columns that they would have.
+fn with_columns(nothing: &EmptyRelation) -> Result<LogicalPlan> {
+    let null = |(qualifier, field): (Option<&TableReference>, &FieldRef)| {
+        let null = Expr::Literal(ScalarValue::try_from(field.data_type())?, None);
+        Ok(null.alias_qualified(qualifier.cloned(), field.name()))
+    };
+    let columns = nothing.schema.iter().map(null).collect::<Result<Vec<_>>>()?;
+    LogicalPlanBuilder::empty(true).filter(lit(false))?.project(columns)?.build()
+}
+
+fn whole_join(join: Join) -> Result<Transformed<LogicalPlan>> {
+    if join.null_aware {
+        return without_nulls(join).map(Transformed::yes);
+    }
+    let null_is_null = join.null_equality == NullEquality::NullEqualsNull && !join.on.is_empty();
+    if !null_is_null && join.join_constraint == JoinConstraint::On {
+        return Ok(Transformed::no(LogicalPlan::Join(join)));
+    }
+    let mut join = Join { join_constraint: JoinConstraint::On, ..join };
+    if null_is_null {
+        // Who plans finds pairs of columns in conditions.
+        let same = |(left, right)| binary_expr(left, Operator::IsNotDistinctFrom, right);
+        join.filter = conjunction(join.on.drain(..).map(same).chain(join.filter.take()));
+    }
+    join.null_equality = NullEquality::NullEqualsNothing;
+    Ok(Transformed::yes(LogicalPlan::Join(join)))
+}
+
+/// `left not in (right)` in words of joins that know no nulls: rows without their like, where there is
+/// nothing to be like, or where neither is null.
+fn without_nulls(join: Join) -> Result<LogicalPlan> {
+    let ([(own, other)], JoinType::LeftAnti, None) = (&join.on[..], join.join_type, &join.filter) else {
+        return not_impl_err!("`not in` of this kind cannot be sent to a cluster: say `not exists`");
+    };
+    let (own, other) = (own.clone(), other.clone());
+    let (rows, values) = ("__nearside_rows", "__nearside_values");
+    let counted = LogicalPlanBuilder::from(join.right.as_ref().clone())
+        .aggregate(Vec::<Expr>::new(), vec![count(lit(1)).alias(rows), count(other).alias(values)])?
+        .build()?;
+    let columns: Vec<Expr> = join.left.schema().columns().into_iter().map(Expr::Column).collect();
+    let unlike = LogicalPlan::Join(Join { null_aware: false, join_constraint: JoinConstraint::On, ..join });
+    let nothing = ident(rows).eq(lit(0i64));
+    let no_nulls = own.is_not_null().and(ident(rows).eq(ident(values)));
+    LogicalPlanBuilder::from(unlike)
+        .cross_join(counted)?
+        .filter(nothing.or(no_nulls))?
+        .project(columns)?
+        .build()
+}
+
+/// Behind all other rules, for plans that become bytes: what cannot be read again is refused, before who is
+/// to do it finds that.
+#[derive(Debug)]
+pub struct Whole {
+    codec: Arc<dyn PhysicalExtensionCodec>,
+    context: Arc<TaskContext>,
+}
+
+impl Whole {
+    /// Plans become bytes by this codec, and are read with the functions of this context.
+    pub fn new(codec: Arc<dyn PhysicalExtensionCodec>, context: Arc<TaskContext>) -> Whole {
+        Whole { codec, context }
+    }
+
+    fn read_again(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        let bytes = PhysicalPlanNode::try_from_physical_plan(plan, self.codec.as_ref())?;
+        bytes.try_into_physical_plan(&self.context, self.codec.as_ref())
+    }
+}
+
+/// Rows without columns.
+fn without_columns(step: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    Ok(Arc::new(ProjectionExec::try_new(Vec::<ProjectionExpr>::new(), step)?))
+}
+
+/// A join of all rows of its left with each part of its right, which says of rows of the left that no part
+/// has their like: where each part is done elsewhere, none knows of the others. `None`: it says nothing, or
+/// has one part.
+fn with_one_part(step: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let any = step.as_any();
+    let collected = any
+        .downcast_ref::<HashJoinExec>()
+        .filter(|join| *join.partition_mode() == PartitionMode::CollectLeft);
+    let kind = collected.map(HashJoinExec::join_type);
+    let Some(kind) = kind.or(any.downcast_ref::<NestedLoopJoinExec>().map(NestedLoopJoinExec::join_type))
+    else {
+        return Ok(None);
+    };
+    let says = matches!(
+        kind,
+        JoinType::Left | JoinType::Full | JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark
+    );
+    let [left, right] = step.children()[..] else { return Ok(None) };
+    if !says || right.output_partitioning().partition_count() < 2 {
+        return Ok(None);
+    }
+    let right = Arc::new(CoalescePartitionsExec::new(right.clone()));
+    Ok(Some(step.clone().with_new_children(vec![left.clone(), right])?))
+}
+
+fn whole(step: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let any = step.as_any();
+    if let Some(filter) = any.downcast_ref::<FilterExec>()
+        && filter.projection().as_ref().is_some_and(|columns| columns.is_empty())
+    {
+        // A projection that is applied is put before the one that is there.
+        let all = FilterExecBuilder::new(filter.predicate().clone(), filter.input().clone())
+            .with_default_selectivity(filter.default_selectivity())
+            .with_fetch(filter.fetch())
+            .build()?;
+        return Ok(Some(without_columns(Arc::new(all))?));
+    }
+    if let Some(join) = any.downcast_ref::<HashJoinExec>() {
+        let none = join.projection.as_ref().is_some_and(|columns| columns.is_empty());
+        if !none && join.fetch().is_none() {
+            return Ok(None);
+        }
+        let builder = join.builder().with_fetch(None);
+        let builder = if none { builder.with_projection_ref(None) } else { builder };
+        let mut step: Arc<dyn ExecutionPlan> = Arc::new(builder.build()?);
+        if none {
+            step = without_columns(step)?;
+        }
+        if let Some(rows) = join.fetch() {
+            step = Arc::new(LocalLimitExec::new(step, rows));
+        }
+        return Ok(Some(step));
+    }
+    if let Some(join) = any.downcast_ref::<NestedLoopJoinExec>()
+        && join.projection().as_ref().is_some_and(|columns| columns.is_empty())
+    {
+        let all = NestedLoopJoinExecBuilder::from(join).with_projection_ref(None).build()?;
+        return Ok(Some(without_columns(Arc::new(all))?));
+    }
+    Ok(None)
+}
+
+impl PhysicalOptimizerRule for Whole {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let changed = plan.transform_up(|step| {
+            let one = with_one_part(&step)?;
+            Ok(match whole(one.as_ref().unwrap_or(&step))?.or(one) {
+                Some(other) => Transformed::yes(other),
+                None => Transformed::no(step),
+            })
+        })?;
+        let again = self.read_again(changed.data.clone())?;
+        let shown = |plan: &Arc<dyn ExecutionPlan>| displayable(plan.as_ref()).indent(true).to_string();
+        if shown(&again) != shown(&changed.data) {
+            return not_impl_err!("a step of this query cannot be sent to a cluster");
+        }
+        Ok(changed.data)
+    }
+
+    fn name(&self) -> &str {
+        "whole_as_bytes"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
