@@ -15,6 +15,7 @@ use nearside_sql::program::threads;
 
 use crate::address::{Place, free, loopback, reached};
 use crate::cluster::{self, signalled};
+use crate::engine::Engine;
 
 #[derive(Args)]
 pub struct ExecutorArgs {
@@ -90,6 +91,7 @@ pub fn run(args: &ExecutorArgs) -> Outcome {
         job_data_clean_up_interval_seconds: KEPT / 4,
         executor_heartbeat_interval_seconds: HEARTBEAT,
         memory_pool_size: Some(args.memory << 20),
+        override_execution_engine: Some(Arc::new(Engine::default())),
         override_function_registry: Some(Arc::new(cluster::functions())),
         override_logical_codec: Some(cluster::logical()),
         override_physical_codec: Some(cluster::physical()),

@@ -12,6 +12,7 @@ use nearside_sql::program::of_several;
 
 mod address;
 mod cluster;
+mod engine;
 mod executor;
 mod scheduler;
 mod sql;

@@ -1,11 +1,17 @@
 //! A query, by a cluster.
 
+use std::error::Error;
 use std::fmt;
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
+use ballista_core::execution_plans::DistributedQueryExec;
 use ballista_core::extension::{SessionConfigExt, SessionStateExt};
 use ballista_core::planner::BallistaQueryPlanner;
+use ballista_core::serde::protobuf::scheduler_grpc_client::SchedulerGrpcClient;
+use ballista_core::serde::protobuf::{CancelJobParams, RemoveSessionParams};
 use clap::{ArgMatches, Args};
 use datafusion::common::tree_node::TreeNode;
 use datafusion::error::DataFusionError;
@@ -17,12 +23,14 @@ use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::SessionContext;
 use datafusion_proto::logical_plan::LogicalExtensionCodec;
 use datafusion_proto::protobuf::LogicalPlanNode;
+use futures::FutureExt;
+use futures::future::FusedFuture;
 use nearside_cli::program::{Failure, Outcome, Progress};
 use nearside_sql::program::{QueryArgs, Said, drives, failed, threads};
 use nearside_sql::{Drives, context, sendable};
 
 use crate::address::Place;
-use crate::cluster;
+use crate::cluster::{self, signalled};
 
 #[derive(Args)]
 pub struct SqlArgs {
@@ -70,22 +78,113 @@ impl QueryPlanner for Planner {
     }
 }
 
-async fn answer(args: &SqlArgs, drives: Drives, progress: Progress) -> Result<(), Failure> {
+/// A query's session at its scheduler.
+struct Asked<'a> {
+    scheduler: &'a str,
+    session: String,
+    steps: OnceLock<Arc<dyn ExecutionPlan>>,
+}
+
+/// For how long a scheduler is told that nobody waits.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// How often it is looked for a query's name.
+const OFTEN: Duration = Duration::from_millis(10);
+
+impl Asked<'_> {
+    /// By which name the scheduler knows the query; `None`: it has not said so, or does not know it.
+    fn job(&self) -> Option<String> {
+        let steps = self.steps.get()?.as_any();
+        steps.downcast_ref::<DistributedQueryExec<LogicalPlanNode>>()?.job_id()
+    }
+
+    /// Tells the scheduler that the session is over, and its query where that is not.
+    async fn end(&self, over: bool) -> Result<(), Box<dyn Error>> {
+        let mut scheduler = SchedulerGrpcClient::connect(self.scheduler.to_owned()).await?;
+        if let Some(job_id) = self.job().filter(|_| !over) {
+            scheduler.cancel_job(CancelJobParams { job_id }).await?;
+        }
+        scheduler.remove_session(RemoveSessionParams { session_id: self.session.clone() }).await?;
+        Ok(())
+    }
+}
+
+/// The answer; `None`: nobody waits for it any more.
+async fn answer(args: &SqlArgs, drives: Drives, progress: Progress) -> Result<Option<()>, Failure> {
     let plain = context(drives, args.query.runtime()?, args.query.options()).map_err(failed)?.state();
     // The tables are there.
     let config = cluster::config(plain.config().clone()).with_create_default_catalog_and_schema(false);
     let (scheduler, codec) = (format!("http://{}", args.scheduler), cluster::logical());
     let engine =
         BallistaQueryPlanner::with_extension(scheduler.clone(), config.ballista_config(), codec.clone());
-    let config = config.with_ballista_query_planner(Arc::new(Planner {
-        engine,
-        codec,
-        here: DefaultPhysicalPlanner::default(),
-    }));
+    let planner = Planner { engine, codec, here: DefaultPhysicalPlanner::default() };
+    let config = config.with_ballista_query_planner(Arc::new(planner));
     let state = SessionStateBuilder::new_from_existing(plain).with_config(config).build();
-    let state = state.upgrade_for_ballista(scheduler).map_err(failed)?;
-    args.query.answer(&SessionContext::new_with_state(state), progress).await
+    let state = state.upgrade_for_ballista(scheduler.clone()).map_err(failed)?;
+    let context = SessionContext::new_with_state(state);
+    let asked = Asked { scheduler: &scheduler, session: context.session_id(), steps: OnceLock::new() };
+    let begun = |steps: &Arc<dyn ExecutionPlan>| drop(asked.steps.set(steps.clone()));
+    let answering = pin!(args.query.answer(&context, progress, begun));
+    let mut answering = answering.fuse();
+    let answered = tokio::select! {
+        answered = &mut answering => answered.map_err(plainly).map(Some),
+        signalled = signalled() => signalled.map(|()| None).map_err(Failure::from),
+    };
+    // What has no name yet cannot be given up.
+    let named = async {
+        while asked.job().is_none() && !answering.is_terminated() {
+            let _over = tokio::time::timeout(OFTEN, &mut answering).await;
+        }
+    };
+    if matches!(answered, Ok(None)) {
+        let _named = tokio::time::timeout(FAREWELL, named).await;
+    }
+    if asked.steps.get().is_some() {
+        let over = matches!(answered, Ok(Some(())));
+        let _gone_or_told = tokio::time::timeout(FAREWELL, asked.end(over)).await;
+    }
+    answered
 }
+
+/// An engine's words around those of a step that has failed, without these: as it was said there.
+fn plainly(failure: Failure) -> Failure {
+    match failure {
+        Failure::Message(mut text) => {
+            while let Some(within) = innermost(&text) {
+                text = within;
+            }
+            Failure::Message(text)
+        }
+        other => other,
+    }
+}
+
+/// What stands between quotes behind the last word for an error of a step.
+fn innermost(text: &str) -> Option<String> {
+    let begins =
+        ["Execution(\"", "error: \"", "CastError(\"", "ArgumentError(\"", "ComputeError(\"", "reason: \""]
+            .into_iter();
+    let from = begins.filter_map(|word| Some(text.rfind(word)? + word.len())).max()?;
+    let mut said = String::new();
+    let mut left = text[from..].chars();
+    loop {
+        match left.next()? {
+            '"' => return Some(said),
+            '\\' => match left.next()? {
+                'n' => said.push('\n'),
+                't' => said.push('\t'),
+                'u' => {
+                    let digits: String = left.by_ref().skip(1).take_while(|digit| *digit != '}').collect();
+                    said.push(char::from_u32(u32::from_str_radix(&digits, 16).ok()?)?);
+                }
+                other => said.push(other),
+            },
+            other => said.push(other),
+        }
+    }
+}
+
+/// Exit status of what a signal has ended.
+const SIGNALLED: u8 = 130;
 
 pub fn run(args: &SqlArgs, matches: &ArgMatches) -> Outcome {
     let said = Arc::new(Said::default());
@@ -95,6 +194,20 @@ pub fn run(args: &SqlArgs, matches: &ArgMatches) -> Outcome {
     let progress = Progress::new("in the drives", move || so_far.so_far());
     let answered = runtime.block_on(answer(args, drives, progress));
     runtime.shutdown_background();
-    answered?;
-    Ok(u8::from(said.failed()))
+    Ok(answered?.map_or(SIGNALLED, |()| u8::from(said.failed())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::innermost;
+
+    #[test]
+    fn a_step_says_what_it_said() {
+        let wrapped = r#"Arrow error: External error: Execution error: Job a failed: Job failed due to stage 1 failed: Task failed due to runtime execution error: DataFusionError(Execution("a \"b\": c\\d\u{1b}"))"#;
+        assert_eq!(innermost(wrapped).as_deref(), Some("a \"b\": c\\d\u{1b}"));
+        let lost = r#"Task failed due to DataFusion IO error: IoError(Custom { kind: Other, error: "x.img: gone" })"#;
+        assert_eq!(innermost(lost).as_deref(), Some("x.img: gone"));
+        assert_eq!(innermost("Schema error: No field named x."), None);
+        assert_eq!(innermost("Execution(\"without an end"), None);
+    }
 }

@@ -64,8 +64,8 @@ fn drive(image: &Path, user: &str) -> Vec<String> {
 impl Cluster {
     fn new(executors: usize) -> Cluster {
         let (folder, at) = (tempfile::tempdir().unwrap(), needs::loopback());
-        let scheduler =
-            Part::start(at, &folder.path().join("scheduler"), &["scheduler", "--executor-timeout", "10"]);
+        let words = ["scheduler", "--verbose", "--executor-timeout", "10"];
+        let scheduler = Part::start(at, &folder.path().join("scheduler"), &words);
         let mut cluster = Cluster { folder, at, executors: Vec::new(), scheduler };
         for _ in 0..executors {
             cluster.start();
@@ -252,7 +252,9 @@ fn what_cannot_be_read_is_said() {
     let gone = PathBuf::from("nvme+tcp://127.0.0.1:1/nqn.2026-11.example:gone/1");
     let with_gone = [images[0].clone(), gone];
     let said = cluster.refused(&with_gone, "0:0", &["--ctrl-loss-tmo", "0", "select count(*) from files"]);
-    assert!(said.contains("127.0.0.1:1"), "{said}");
+    assert!(said.starts_with("nearside: nvme+tcp://127.0.0.1:1/nqn.2026-11.example:gone/1: "), "{said}");
+    let tried = fs::read_to_string(cluster.folder.path().join("scheduler")).unwrap();
+    assert!(tried.contains("failed 4 times"), "{tried}");
     let said = cluster.refused(&images, "0:0", &["create table t as select 1"]);
     assert!(said.contains("DDL"), "{said}");
     // What was made for queries that have failed keeps nothing from answering others.
@@ -274,6 +276,33 @@ fn an_executor_that_is_gone_is_done_without() {
     cluster.start();
     cluster.executors[1].kill();
     assert_eq!(cluster.rows(&images, &[QUERIES[2]]), alone(&images, QUERIES[2]));
+}
+
+/// A query that nobody waits for is given up, and its tasks make room for others'.
+#[test]
+fn a_query_that_is_interrupted_is_given_up() {
+    if !has_tools("a_query_that_is_interrupted_is_given_up") {
+        return;
+    }
+    let cluster = Cluster::new(1);
+    let images: Vec<_> = (0..4).map(|nth| cluster.image(nth)).collect();
+    let long =
+        "select count(*) from csv('/t.csv') a, csv('/t.csv') b, csv('/t.csv') c where a.n + b.n + c.n < 0";
+    let mut words = vec!["sql", "--scheduler", &cluster.scheduler.listens, "--as", "0:0"];
+    images.iter().for_each(|image| words.extend(["-d", image.to_str().unwrap()]));
+    let mut asked = Command::new(PROGRAM);
+    asked.args(&words).arg(long).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let asked = asked.spawn().unwrap();
+    let begun =
+        || fs::read_to_string(cluster.folder.path().join("scheduler")).unwrap().contains("Planned job");
+    while !begun() {
+        std::thread::yield_now();
+    }
+    volume::must(Command::new("kill").args(["-INT", &asked.id().to_string()]));
+    let Output { status, stderr, .. } = asked.wait_with_output().unwrap();
+    assert_eq!(status.code(), Some(130), "{}", String::from_utf8_lossy(&stderr));
+    assert!(fs::read_to_string(cluster.folder.path().join("scheduler")).unwrap().contains("Cancelled"));
+    assert_eq!(cluster.rows(&images, &[QUERIES[5]]), alone(&images, QUERIES[5]));
 }
 
 #[test]

@@ -36,7 +36,7 @@ struct Cli {
 
 async fn answer(query: &QueryArgs, drives: Drives, progress: Progress) -> Result<(), Failure> {
     let context = context(drives, query.runtime()?, query.options()).map_err(failed)?;
-    query.answer(&context, progress).await
+    query.answer(&context, progress, |_| {}).await
 }
 
 fn run() -> Outcome {

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::io;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -26,6 +27,11 @@ use crate::way::{Drives, Way};
 /// Batches that wait for who takes them.
 const AHEAD: usize = 2;
 
+/// A drive cannot be reached, or is lost: who has another way to it may try that.
+fn lost(why: String) -> DataFusionError {
+    DataFusionError::IoError(io::Error::other(why))
+}
+
 /// An open drive, and how it came to be.
 pub(crate) struct Asked<'a> {
     pub way: &'a Arc<dyn Way>,
@@ -36,7 +42,7 @@ pub(crate) struct Asked<'a> {
 
 impl Asked<'_> {
     pub fn open(way: &Arc<dyn Way>) -> Result<Asked<'_>> {
-        let session = way.open().map_err(|why| exec_datafusion_err!("{why}"))?;
+        let session = way.open().map_err(lost)?;
         // Answers are long.
         Ok(Asked { way, session: session.with_buffer(1 << 20), is_over: Box::new(|| false) })
     }
@@ -63,7 +69,7 @@ impl Asked<'_> {
             (Some(error), _) => Err(error),
             (None, Ok(_)) => Ok(None),
             (None, Err(Error::Refused(failure))) => Ok(Some(failure)),
-            (None, Err(error)) => Err(exec_datafusion_err!("{}: {error}", self.way.name())),
+            (None, Err(error)) => Err(lost(format!("{}: {error}", self.way.name()))),
         }
     }
 }

@@ -12,6 +12,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use futures::StreamExt;
 use nearside_cli::program::{DriveArgs, Failure, Form, Progress};
@@ -99,11 +100,16 @@ impl QueryArgs {
         Ok(text)
     }
 
-    /// Asks, and writes the answer.
+    /// Asks, and writes the answer. `begun` is told the plan before its first step.
     ///
     /// # Errors
     /// Why there is none; it cannot be written.
-    pub async fn answer(&self, context: &SessionContext, mut progress: Progress) -> Result<(), Failure> {
+    pub async fn answer(
+        &self,
+        context: &SessionContext,
+        mut progress: Progress,
+        begun: impl FnOnce(&Arc<dyn ExecutionPlan>),
+    ) -> Result<(), Failure> {
         let frame = context.sql_with_options(&self.query()?, only_asked()).await.map_err(failed)?;
         let form = match self.output {
             _ if self.drive.json => Form::Jsonl,
@@ -112,7 +118,9 @@ impl QueryArgs {
             None => Form::Csv,
         };
         let explains = matches!(frame.logical_plan(), LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
-        let mut batches = frame.execute_stream().await.map_err(failed)?;
+        let (steps, task) = (frame.clone().create_physical_plan().await.map_err(failed)?, frame.task_ctx());
+        begun(&steps);
+        let mut batches = execute_stream(steps, task.into()).map_err(failed)?;
         let mut written = match form {
             Form::Table if explains => Written::plan(),
             form => Written::new(form, self.drive.json, &batches.schema())?,
