@@ -305,6 +305,41 @@ fn a_query_that_is_interrupted_is_given_up() {
     assert_eq!(cluster.rows(&images, &[QUERIES[5]]), alone(&images, QUERIES[5]));
 }
 
+/// The example starts servers and a cluster, asks them, and says that a server has gone.
+#[test]
+fn the_example_is_a_fleet() {
+    let test = "the_example_is_a_fleet";
+    let nearside = Path::new(PROGRAM).with_file_name("nearside");
+    if !has_tools(test) || !needs::tools(&format!("ballista::{test}"), &["python3"]) {
+        return;
+    }
+    if !nearside.is_file() {
+        return needs::left_out(test, "the command is not built beside it (cargo test --workspace)");
+    }
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python/examples/fleet.py");
+    let mut command = Command::new("python3");
+    command.arg(example).args([
+        "--engine",
+        "ballista",
+        "--drives",
+        "4",
+        "--executors",
+        "2",
+        "--lines",
+        "2000",
+    ]);
+    command.arg("--nearside").arg(nearside).args(["--nearside-ballista", PROGRAM]);
+    let said = String::from_utf8(volume::must(&mut command).stdout).unwrap();
+    for part in [
+        "ERROR in the logs of 4 drives",
+        "rows of 4 drives",
+        "Basel",
+        "a drive that has gone is said: nearside: nvme+tcp://",
+    ] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+}
+
 #[test]
 fn names_and_addresses_are_looked_at() {
     let run = |words: &[&str]| {
