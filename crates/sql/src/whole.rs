@@ -1,17 +1,14 @@
 //! Plans whose bytes say less than they do, as others that do the same.
 //!
-//! DataFusion's bytes have no word for a join in which null is null, for `not in` where there are nulls, for
-//! the condition of a join by the names of its columns, or for the columns of no rows; nor for a step that
-//! hands on no column of its rows, which is read as one that hands on all, or for the limit of a hash join.
-//! What else they may lack is found by reading them again.
+//! DataFusion's bytes have no word for a join in which null is null, for `not in` where there are nulls, or
+//! for the columns of no rows; nor for a step that hands on no column of its rows, which is read as one that
+//! hands on all, or for the limit of a hash join. What else they may lack is found by reading them again.
 
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::FieldRef;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{
-    JoinConstraint, JoinType, NullEquality, Result, ScalarValue, TableReference, not_impl_err,
-};
+use datafusion::common::{JoinType, NullEquality, Result, ScalarValue, TableReference, not_impl_err};
 use datafusion::config::ConfigOptions;
 use datafusion::execution::TaskContext;
 use datafusion::functions_aggregate::expr_fn::count;
@@ -107,17 +104,13 @@ fn whole_join(join: Join) -> Result<Transformed<LogicalPlan>> {
     if join.null_aware {
         return without_nulls(join).map(Transformed::yes);
     }
-    let null_is_null = join.null_equality == NullEquality::NullEqualsNull && !join.on.is_empty();
-    if !null_is_null && join.join_constraint == JoinConstraint::On {
+    if join.null_equality == NullEquality::NullEqualsNothing || join.on.is_empty() {
         return Ok(Transformed::no(LogicalPlan::Join(join)));
     }
-    let mut join = Join { join_constraint: JoinConstraint::On, ..join };
-    if null_is_null {
-        // Who plans finds pairs of columns in conditions.
-        let same = |(left, right)| binary_expr(left, Operator::IsNotDistinctFrom, right);
-        join.filter = conjunction(join.on.drain(..).map(same).chain(join.filter.take()));
-    }
-    join.null_equality = NullEquality::NullEqualsNothing;
+    let mut join = Join { null_equality: NullEquality::NullEqualsNothing, ..join };
+    // Who plans finds pairs of columns in conditions.
+    let same = |(left, right)| binary_expr(left, Operator::IsNotDistinctFrom, right);
+    join.filter = conjunction(join.on.drain(..).map(same).chain(join.filter.take()));
     Ok(Transformed::yes(LogicalPlan::Join(join)))
 }
 
@@ -133,7 +126,7 @@ fn without_nulls(join: Join) -> Result<LogicalPlan> {
         .aggregate(Vec::<Expr>::new(), vec![count(lit(1)).alias(rows), count(other).alias(values)])?
         .build()?;
     let columns: Vec<Expr> = join.left.schema().columns().into_iter().map(Expr::Column).collect();
-    let unlike = LogicalPlan::Join(Join { null_aware: false, join_constraint: JoinConstraint::On, ..join });
+    let unlike = LogicalPlan::Join(Join { null_aware: false, ..join });
     let nothing = ident(rows).eq(lit(0i64));
     let no_nulls = own.is_not_null().and(ident(rows).eq(ident(values)));
     LogicalPlanBuilder::from(unlike)
