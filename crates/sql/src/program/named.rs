@@ -217,3 +217,53 @@ pub fn drives(matches: &ArgMatches, said: &Arc<Said>, leaves_out: bool) -> Resul
     });
     named.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What another process finds by a drive's words is the drive that was named, with its options.
+    #[test]
+    fn words_say_all_that_the_command_line_did() {
+        let line = [
+            "",
+            "-d",
+            "nvme+tcp://host:1/nqn.2026-11.example:a/1",
+            "-d",
+            "unix:a b",
+            "--partition",
+            "LABEL=root",
+            "--hdr-digest",
+            "--home",
+            "--ctrl-loss-tmo=-1",
+            "--reconnect-delay",
+            "3",
+            "--as",
+            "1:2,3",
+            "--hostnqn",
+            "nqn.2026-11.example:me",
+            "--allow-unrecovered",
+            "--completion",
+            "hybrid",
+        ];
+        let matches = of_several(DriveOptions::command()).get_matches_from(line);
+        let said = Arc::new(Said::default());
+        for leaves_out in [false, true] {
+            let drives = drives(&matches, &said, leaves_out).unwrap();
+            assert_eq!(drives.len(), 2);
+            for (nth, way) in drives.iter().enumerate() {
+                let found = Named::found(way.name(), &way.words().unwrap(), &said).unwrap();
+                let mut expected = DriveArgs::from_arg_matches(&matches).unwrap();
+                expected.drive = line[2 + 2 * nth].into();
+                assert_eq!(format!("{:?}", found.args), format!("{expected:?}"));
+                assert_eq!((found.name(), found.leaves_out), (line[2 + 2 * nth], leaves_out));
+            }
+        }
+        for words in
+            [&["--drive=x", "--mounted"][..], &["--drive=x", "--no-such"], &["--drive=x", "--threads=4"], &[]]
+        {
+            let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+            assert!(Named::found("x", &words, &said).is_err(), "{words:?}");
+        }
+    }
+}
