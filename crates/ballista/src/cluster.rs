@@ -53,7 +53,19 @@ pub fn physical() -> Arc<dyn PhysicalExtensionCodec> {
 
 /// The settings of a session that knows drives.
 pub fn config(config: SessionConfig) -> SessionConfig {
-    config.with_ballista_logical_extension_codec(logical()).with_ballista_physical_extension_codec(physical())
+    joined(config)
+        .with_ballista_logical_extension_codec(logical())
+        .with_ballista_physical_extension_codec(physical())
+}
+
+/// Joins as one process has them: by hashes, of which both sides are in parts. Ballista sorts both sides,
+/// by an order in which -0.0 is 0.0 and some types are none; and has one side made whole once `Whole` has
+/// looked at the plan.
+pub fn joined(config: SessionConfig) -> SessionConfig {
+    config
+        .set_bool("datafusion.optimizer.prefer_hash_join", true)
+        .set_bool("datafusion.optimizer.repartition_sorts", false)
+        .with_ballista_broadcast_join_threshold_bytes(0)
 }
 
 /// A session with all functions that plans may name, without rules of its own.
@@ -68,6 +80,7 @@ fn plain(config: SessionConfig) -> SessionStateBuilder {
 
 /// A session that plans what a client has asked.
 pub fn session(config: SessionConfig) -> Result<SessionState> {
+    let config = joined(config);
     let context = plain(config.clone()).build().task_ctx();
     let mut rules = rules();
     rules.push(Arc::new(Whole::new(physical(), context)));

@@ -2,16 +2,19 @@
 
 use std::fmt;
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use ballista_core::serde::protobuf::ShuffleWritePartition;
 use ballista_executor::execution_engine::{DefaultExecutionEngine, ExecutionEngine, QueryStageExecutor};
+use datafusion::common::exec_err;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::prelude::SessionConfig;
+use futures::FutureExt;
 
 /// Ballista's engine. What writes a task's rows makes an error of one kind of all that stops it, by which the
 /// scheduler would give the query up.
@@ -53,7 +56,12 @@ impl QueryStageExecutor for Stage {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<Vec<ShuffleWritePartition>> {
-        self.0.execute_query_stage(partition, context).await.map_err(|error| match error {
+        // The scheduler waits for ever for a task of whose end nobody tells it.
+        let ended = AssertUnwindSafe(self.0.execute_query_stage(partition, context)).catch_unwind().await;
+        let ended = ended.unwrap_or_else(|_| {
+            exec_err!("a step of this query has panicked: a fault of DataFusion's, or of Nearside's")
+        });
+        ended.map_err(|error| match error {
             DataFusionError::Execution(said) if said.contains(LOST) => {
                 DataFusionError::IoError(io::Error::other(said))
             }

@@ -2,16 +2,22 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ballista_core::config::TaskSchedulingPolicy;
 use ballista_core::extension::SessionConfigExt;
-use ballista_scheduler::cluster::BallistaCluster;
+use ballista_core::serde::protobuf::UpdateTaskStatusParams;
+use ballista_core::serde::protobuf::scheduler_grpc_server::SchedulerGrpc;
+use ballista_scheduler::cluster::{BallistaCluster, ClusterState};
 use ballista_scheduler::config::{SchedulerConfig, TaskDistributionPolicy};
-use ballista_scheduler::scheduler_process::start_server;
+use ballista_scheduler::scheduler_process::{create_scheduler, start_grpc_service};
+use ballista_scheduler::scheduler_server::SchedulerServer;
 use clap::Args;
 use datafusion::prelude::SessionConfig;
+use datafusion_proto::protobuf::{LogicalPlanNode, PhysicalPlanNode};
 use nearside_cli::program::{Failure, Outcome};
 use nearside_sql::program::threads;
+use tonic::Request;
 
 use crate::address::{free, loopback, reached};
 use crate::cluster::{self, signalled};
@@ -31,6 +37,27 @@ pub struct SchedulerArgs {
 
 /// How often a task is tried: where a drive cannot be reached, or is lost, perhaps by another executor.
 const TRIES: usize = 4;
+
+/// How often a scheduler is reminded of what waits.
+const REMINDED: Duration = Duration::from_secs(1);
+
+/// Tasks of an executor that is gone wait for something to happen before they are given to others: something
+/// does.
+async fn reminded(
+    scheduler: SchedulerServer<LogicalPlanNode, PhysicalPlanNode>,
+    state: Arc<dyn ClusterState>,
+) {
+    loop {
+        tokio::time::sleep(REMINDED).await;
+        if scheduler.running_job_number() == 0 && scheduler.pending_job_number() == 0 {
+            continue;
+        }
+        for executor_id in state.executor_heartbeats().into_keys() {
+            let nothing = UpdateTaskStatusParams { executor_id, task_status: Vec::new() };
+            let _told = scheduler.update_task_status(Request::new(nothing)).await;
+        }
+    }
+}
 
 pub fn run(args: &SchedulerArgs) -> Outcome {
     let listen = free(args.listen, 1)?;
@@ -53,9 +80,12 @@ pub fn run(args: &SchedulerArgs) -> Outcome {
     let failed = |error: ballista_core::error::BallistaError| Failure::Message(error.to_string());
     threads()?.block_on(async {
         let cluster = BallistaCluster::new_from_config(&config).await.map_err(failed)?;
+        let state = cluster.cluster_state();
+        let scheduler = create_scheduler(cluster, Arc::new(config)).await.map_err(failed)?;
         println!("{host}:{}", listen.port());
         tokio::select! {
-            ended = start_server(cluster, listen, Arc::new(config)) => ended.map_err(failed),
+            ended = start_grpc_service(listen, scheduler.clone()) => ended.map_err(failed),
+            () = reminded(scheduler, state) => Ok(()),
             signalled = signalled() => Ok(signalled?),
         }
     })?;

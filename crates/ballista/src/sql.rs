@@ -14,6 +14,7 @@ use ballista_core::serde::protobuf::scheduler_grpc_client::SchedulerGrpcClient;
 use ballista_core::serde::protobuf::{CancelJobParams, RemoveSessionParams};
 use clap::{ArgMatches, Args};
 use datafusion::common::tree_node::TreeNode;
+use datafusion::datasource::source_as_provider;
 use datafusion::error::DataFusionError;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SessionState, SessionStateBuilder};
@@ -58,9 +59,15 @@ impl fmt::Debug for Planner {
     }
 }
 
-/// Whether a plan has a table to ask.
-fn asks(plan: &LogicalPlan) -> Result<bool, DataFusionError> {
-    plan.exists(|node| Ok(matches!(node, LogicalPlan::TableScan(_))))
+impl Planner {
+    /// Whether a plan has a drive to ask.
+    fn asks(&self, plan: &LogicalPlan) -> Result<bool, DataFusionError> {
+        plan.exists(|node| {
+            let LogicalPlan::TableScan(scan) = node else { return Ok(false) };
+            let Ok(table) = source_as_provider(&scan.source) else { return Ok(false) };
+            Ok(self.codec.try_encode_table_provider(&scan.table_name, table, &mut Vec::new()).is_ok())
+        })
+    }
 }
 
 #[async_trait]
@@ -70,7 +77,7 @@ impl QueryPlanner for Planner {
         plan: &LogicalPlan,
         state: &SessionState,
     ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
-        if !asks(plan)? {
+        if !self.asks(plan)? {
             return self.here.create_physical_plan(plan, state).await;
         }
         let plan = sendable(plan, self.codec.as_ref(), &state.task_ctx())?;
@@ -120,13 +127,15 @@ async fn answer(args: &SqlArgs, drives: Drives, progress: Progress) -> Result<Op
     let config = config.with_ballista_query_planner(Arc::new(planner));
     let state = SessionStateBuilder::new_from_existing(plain).with_config(config).build();
     let state = state.upgrade_for_ballista(scheduler.clone()).map_err(failed)?;
+    let config = cluster::joined(state.config().clone());
+    let state = SessionStateBuilder::new_from_existing(state).with_config(config).build();
     let context = SessionContext::new_with_state(state);
     let asked = Asked { scheduler: &scheduler, session: context.session_id(), steps: OnceLock::new() };
     let begun = |steps: &Arc<dyn ExecutionPlan>| drop(asked.steps.set(steps.clone()));
     let answering = pin!(args.query.answer(&context, progress, begun));
     let mut answering = answering.fuse();
     let answered = tokio::select! {
-        answered = &mut answering => answered.map_err(plainly).map(Some),
+        answered = &mut answering => answered.map_err(|failure| plainly(failure, args)).map(Some),
         signalled = signalled() => signalled.map(|()| None).map_err(Failure::from),
     };
     // What has no name yet cannot be given up.
@@ -146,16 +155,17 @@ async fn answer(args: &SqlArgs, drives: Drives, progress: Progress) -> Result<Op
 }
 
 /// An engine's words around those of a step that has failed, without these: as it was said there.
-fn plainly(failure: Failure) -> Failure {
-    match failure {
-        Failure::Message(mut text) => {
-            while let Some(within) = innermost(&text) {
-                text = within;
-            }
-            Failure::Message(text)
-        }
-        other => other,
+fn plainly(failure: Failure, args: &SqlArgs) -> Failure {
+    let Failure::Message(mut text) = failure else { return failure };
+    if text.contains("tonic::transport::Error") && text.contains("ConnectError") {
+        return Failure::Message(format!("{}: no scheduler answers there", args.scheduler));
     }
+    while let Some(within) = innermost(&text) {
+        text = within;
+    }
+    // What a rule says behind its own name.
+    let last = text.rsplit("caused by\n").next().unwrap_or(&text).trim_end();
+    Failure::Message(last.to_owned())
 }
 
 /// What stands between quotes behind the last word for an error of a step.

@@ -154,7 +154,7 @@ fn alone(images: &[PathBuf], query: &str) -> Vec<String> {
     lines(&runtime.block_on(async { context.sql(query).await.unwrap().collect().await.unwrap() }))
 }
 
-const QUERIES: [&str; 24] = [
+const QUERIES: [&str; 30] = [
     "select path, size, kind from files where path like '/logs/%'",
     "select drive, count(*), sum(size) from files group by drive",
     "select line, text from lines('/logs/**') where text like '%ERROR%'",
@@ -178,6 +178,12 @@ const QUERIES: [&str; 24] = [
     "select a.n, b.city from csv('/t.csv') a left join (select * from csv('/t.csv') where false) b on a.n = b.n",
     "select n, b.line from (select city from csv('/t.csv') where x = 3.0) a cross join csv('/t.csv') c join lines('/logs/**') b on c.n = b.line where c.x = 1.0",
     "select count(*) from (select city from csv('/t.csv') where x = 3.0) a cross join lines('/logs/**') b where b.line < 3",
+    "select text, count(*) from (select text from lines('/logs/**') order by line desc, drive limit 5) group by text",
+    "select sum(a.n) from (select n from csv('/t.csv') order by n limit 3) a join lines('/logs/**') b on a.n < b.line - 490",
+    "select count(distinct a.n) from (select n, row_number() over () + random() * 0 as n2 from csv('/t.csv')) a cross join files b",
+    "select count(distinct a.r) from (select random() as r) a cross join csv('/t.csv') b",
+    "select count(*) from csv('/t.csv') a full join csv('/t.csv') b on a.x - 1 = b.x * -1 and a.n = b.n",
+    "select a.n, b.x from csv('/t.csv') a left join csv('/t.csv') b using (n, drive) where a.x < 1",
     "select make_array(city, 'x'), count(*) from csv('/t.csv') group by city",
     "select city from csv('/t.csv') where n in (select line from lines('/logs/**') where text like '%ERROR%')",
 ];
@@ -276,6 +282,22 @@ fn an_executor_that_is_gone_is_done_without() {
     cluster.start();
     cluster.executors[1].kill();
     assert_eq!(cluster.rows(&images, &[QUERIES[2]]), alone(&images, QUERIES[2]));
+}
+
+/// A query that no executor can read, and one whose step panics, are errors, and keep nothing from others.
+#[test]
+fn a_bad_query_is_alone() {
+    if !has_tools("a_bad_query_is_alone") {
+        return;
+    }
+    let cluster = Cluster::new(1);
+    let images = [cluster.image(0), cluster.image(1)];
+    let deep = format!("select max(n{}) from csv('/t.csv')", " + 1".repeat(60));
+    let said = cluster.refused(&images, "0:0", &[&deep]);
+    assert!(said.contains("nested too deep"), "{said}");
+    let said = cluster.refused(&images, "0:0", &["select n / (n - n) from csv('/t.csv')"]);
+    assert!(said.contains("DivideByZero") && !said.contains("DataFusionError"), "{said}");
+    assert_eq!(cluster.rows(&images, &[QUERIES[5]]), alone(&images, QUERIES[5]));
 }
 
 /// A query that nobody waits for is given up, and its tasks make room for others'.

@@ -8,24 +8,31 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::FieldRef;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{JoinType, NullEquality, Result, ScalarValue, TableReference, not_impl_err};
+use datafusion::common::{
+    DataFusionError, JoinConstraint, JoinType, NullEquality, Result, ScalarValue, TableReference,
+    not_impl_err, plan_datafusion_err,
+};
 use datafusion::config::ConfigOptions;
 use datafusion::execution::TaskContext;
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{
-    EmptyRelation, Expr, Join, Limit, LogicalPlan, LogicalPlanBuilder, Operator, TableScan, binary_expr,
-    ident, lit,
+    EmptyRelation, Expr, Join, Limit, LogicalPlan, LogicalPlanBuilder, Operator, TableScan, Union,
+    binary_expr, ident, lit,
 };
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::projection::ProjectionExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use datafusion::physical_plan::joins::{
-    HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, PartitionMode,
+    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, PartitionMode,
 };
 use datafusion::physical_plan::limit::LocalLimitExec;
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, displayable};
 use datafusion_proto::logical_plan::{AsLogicalPlan, LogicalExtensionCodec};
 use datafusion_proto::physical_plan::{AsExecutionPlan, PhysicalExtensionCodec};
@@ -57,8 +64,11 @@ pub fn sendable(
         LogicalPlan::Analyze(analyze) => &analyze.input,
         plan => plan,
     };
-    if let Ok(bytes) = LogicalPlanNode::try_from_logical_plan(asked, codec) {
-        let again = bytes.try_into_logical_plan(context, codec)?;
+    if let Ok(message) = LogicalPlanNode::try_from_logical_plan(asked, codec) {
+        let mut bytes = Vec::new();
+        message.try_encode(&mut bytes)?;
+        let again = LogicalPlanNode::try_decode(&bytes).map_err(too_deep)?;
+        let again = again.try_into_logical_plan(context, codec)?;
         let (again, asked) = (alike(again)?, alike(asked.clone())?);
         if again != asked {
             return not_impl_err!("a part of this query cannot be sent to a cluster");
@@ -67,16 +77,31 @@ pub fn sendable(
     Ok(plan.data)
 }
 
+/// What makes bytes that nobody reads: messages within messages, of which there may be a hundred.
+fn too_deep(_why: DataFusionError) -> DataFusionError {
+    plan_datafusion_err!("a part of this query is nested too deep to be sent to a cluster")
+}
+
 /// A plan as its bytes have it where they have other words for the same: a scan's own limit, which stands
-/// above the scan as well, and what a limit does not say.
+/// above the scan as well, what a limit does not say, and unions of unions.
 fn alike(plan: LogicalPlan) -> Result<LogicalPlan> {
     let changed = plan.transform_up(|node| {
         Ok(match node {
             LogicalPlan::TableScan(scan) => {
                 Transformed::yes(LogicalPlan::TableScan(TableScan { fetch: None, ..scan }))
             }
-            LogicalPlan::Limit(limit) if limit.skip.is_none() => {
-                Transformed::yes(LogicalPlan::Limit(Limit { skip: Some(Box::new(lit(0i64))), ..limit }))
+            LogicalPlan::Limit(Limit { skip, fetch, input }) => {
+                let or = |said: Option<Box<Expr>>, none: i64| said.or_else(|| Some(Box::new(lit(none))));
+                let (skip, fetch) = (or(skip, 0), or(fetch, i64::MAX));
+                Transformed::yes(LogicalPlan::Limit(Limit { skip, fetch, input }))
+            }
+            LogicalPlan::Union(Union { inputs, schema }) => {
+                let within = |input: Arc<LogicalPlan>| match Arc::unwrap_or_clone(input) {
+                    LogicalPlan::Union(union) if union.schema == schema => union.inputs,
+                    other => vec![Arc::new(other)],
+                };
+                let inputs = inputs.into_iter().flat_map(within).collect();
+                Transformed::yes(LogicalPlan::Union(Union { inputs, schema }))
             }
             other => Transformed::no(other),
         })
@@ -104,13 +129,18 @@ fn whole_join(join: Join) -> Result<Transformed<LogicalPlan>> {
     if join.null_aware {
         return without_nulls(join).map(Transformed::yes);
     }
-    if join.null_equality == NullEquality::NullEqualsNothing || join.on.is_empty() {
+    let null_is_null = join.null_equality == NullEquality::NullEqualsNull && !join.on.is_empty();
+    if !null_is_null && join.join_constraint == JoinConstraint::On {
         return Ok(Transformed::no(LogicalPlan::Join(join)));
     }
-    let mut join = Join { null_equality: NullEquality::NullEqualsNothing, ..join };
-    // Who plans finds pairs of columns in conditions.
-    let same = |(left, right)| binary_expr(left, Operator::IsNotDistinctFrom, right);
-    join.filter = conjunction(join.on.drain(..).map(same).chain(join.filter.take()));
+    // By names of columns is read with columns of its own.
+    let mut join = Join { join_constraint: JoinConstraint::On, ..join };
+    if null_is_null {
+        // Who plans finds pairs of columns in conditions.
+        let same = |(left, right)| binary_expr(left, Operator::IsNotDistinctFrom, right);
+        join.filter = conjunction(join.on.drain(..).map(same).chain(join.filter.take()));
+        join.null_equality = NullEquality::NullEqualsNothing;
+    }
     Ok(Transformed::yes(LogicalPlan::Join(join)))
 }
 
@@ -126,7 +156,7 @@ fn without_nulls(join: Join) -> Result<LogicalPlan> {
         .aggregate(Vec::<Expr>::new(), vec![count(lit(1)).alias(rows), count(other).alias(values)])?
         .build()?;
     let columns: Vec<Expr> = join.left.schema().columns().into_iter().map(Expr::Column).collect();
-    let unlike = LogicalPlan::Join(Join { null_aware: false, ..join });
+    let unlike = LogicalPlan::Join(Join { null_aware: false, join_constraint: JoinConstraint::On, ..join });
     let nothing = ident(rows).eq(lit(0i64));
     let no_nulls = own.is_not_null().and(ident(rows).eq(ident(values)));
     LogicalPlanBuilder::from(unlike)
@@ -150,11 +180,27 @@ impl Whole {
         Whole { codec, context }
     }
 
+    /// What is read of a plan's bytes, with as many steps above it as its parts may have.
     fn read_again(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-        let bytes = PhysicalPlanNode::try_from_physical_plan(plan, self.codec.as_ref())?;
-        bytes.try_into_physical_plan(&self.context, self.codec.as_ref())
+        let above = |plan, _| Arc::new(CoalescePartitionsExec::new(plan)) as Arc<dyn ExecutionPlan>;
+        let plan = (0..ABOVE).fold(plan, above);
+        let message = PhysicalPlanNode::try_from_physical_plan(plan, self.codec.as_ref())?;
+        let mut bytes = Vec::new();
+        message.try_encode(&mut bytes)?;
+        let message = PhysicalPlanNode::try_decode(&bytes).map_err(too_deep)?;
+        let mut again = message.try_into_physical_plan(&self.context, self.codec.as_ref())?;
+        for _ in 0..ABOVE {
+            let [below] = again.children()[..] else { return not_impl_err!("{UNSENT}") };
+            again = below.clone();
+        }
+        Ok(again)
     }
 }
+
+/// Steps that an engine puts above a part of a plan.
+const ABOVE: usize = 6;
+/// What is said of a plan that is not what was read of it.
+const UNSENT: &str = "a step of this query cannot be sent to a cluster";
 
 /// Rows without columns.
 fn without_columns(step: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
@@ -186,8 +232,39 @@ fn with_one_part(step: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Executi
     Ok(Some(step.clone().with_new_children(vec![left.clone(), right])?))
 }
 
+/// A join of all rows of its left with each part of its right, where each part is done elsewhere: the left is
+/// made once. `None`: it is, or there is one part.
+fn with_one_left(step: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let joins = step.as_any().is::<CrossJoinExec>() || step.as_any().is::<NestedLoopJoinExec>();
+    let [left, right] = step.children()[..] else { return Ok(None) };
+    let parts = right.output_partitioning().partition_count();
+    if !joins || parts < 2 || left.as_any().is::<CoalescePartitionsExec>() {
+        return Ok(None);
+    }
+    // Where parts are put together, a stage ends.
+    let left = Arc::new(CoalescePartitionsExec::new(left.clone()));
+    Ok(Some(step.clone().with_new_children(vec![left, right.clone()])?))
+}
+
 fn whole(step: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let any = step.as_any();
+    // Where no step needs the order, an engine that looks at the order of its stages forgets the limit.
+    if let Some(merge) = any.downcast_ref::<SortPreservingMergeExec>()
+        && merge.fetch().is_some()
+    {
+        let together = Arc::new(CoalescePartitionsExec::new(merge.input().clone()));
+        let sorted = SortExec::new(merge.expr().clone(), together).with_fetch(merge.fetch());
+        return Ok(Some(Arc::new(sorted)));
+    }
+    if let Some(groups) = any.downcast_ref::<AggregateExec>() {
+        // Two functions that are each other read backwards need no word for it.
+        let lost = |one: &Arc<AggregateFunctionExpr>| {
+            one.is_reversed() && !["first_value", "last_value"].contains(&one.fun().name())
+        };
+        if groups.aggr_expr().iter().any(lost) {
+            return not_impl_err!("an aggregate in two orders cannot be sent to a cluster");
+        }
+    }
     if let Some(filter) = any.downcast_ref::<FilterExec>()
         && filter.projection().as_ref().is_some_and(|columns| columns.is_empty())
     {
@@ -230,16 +307,18 @@ impl PhysicalOptimizerRule for Whole {
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let changed = plan.transform_up(|step| {
-            let one = with_one_part(&step)?;
-            Ok(match whole(one.as_ref().unwrap_or(&step))?.or(one) {
-                Some(other) => Transformed::yes(other),
-                None => Transformed::no(step),
-            })
+            let (mut step, mut changed) = (step, false);
+            for rule in [with_one_part, with_one_left, whole] {
+                if let Some(other) = rule(&step)? {
+                    (step, changed) = (other, true);
+                }
+            }
+            Ok(if changed { Transformed::yes(step) } else { Transformed::no(step) })
         })?;
         let again = self.read_again(changed.data.clone())?;
         let shown = |plan: &Arc<dyn ExecutionPlan>| displayable(plan.as_ref()).indent(true).to_string();
         if shown(&again) != shown(&changed.data) {
-            return not_impl_err!("a step of this query cannot be sent to a cluster");
+            return not_impl_err!("{UNSENT}");
         }
         Ok(changed.data)
     }

@@ -18,7 +18,7 @@ use nearside_sql::{Codec, Drives, Finds, Options, Way, Whole, context, sendable}
 
 use crate::fixture::{Volume, ext4, rows};
 
-const QUERIES: [&str; 22] = [
+const QUERIES: [&str; 25] = [
     "select path, size, kind from files where path like '/logs/%'",
     "select drive, count(*), sum(size) from files group by drive",
     "select path, line, text from lines('/logs/**') where text ~ 'ERROR|FATAL'",
@@ -32,6 +32,9 @@ const QUERIES: [&str; 22] = [
     "select count(distinct city) from csv('/t.csv')",
     "select a.city, f.path from csv('/t.csv', 'columns=city,n') a join files f on f.links = a.n",
     "select a.city, b.n from csv('/t.csv') a join csv('/t.csv') b using (n) where a.x < b.x",
+    "select a.city, b.x from csv('/t.csv') a left join csv('/t.csv') b using (n) where a.x < 1",
+    "select n from csv('/t.csv') union all select size from files union all select links from files",
+    "select a.n, b.path from (select n from csv('/t.csv') order by n limit 3) a join files b on a.n < b.links",
     "select city from csv('/t.csv') where n not in (select column_2 from tsv('/t.tsv', 'no-header'))",
     "select city from csv('/t.csv') where x not in (select x from csv('/t.csv') where city is null)",
     "select city, x from csv('/t.csv') intersect select city, x from csv('/t.csv') where n > 2",
