@@ -107,8 +107,20 @@ impl Cluster {
 
     /// Asks images in a user's name.
     fn ask(&self, images: &[PathBuf], user: &str, words: &[&str]) -> Output {
-        let mut command = Command::new(PROGRAM);
-        command.args(["sql", "--scheduler", &self.scheduler.listens, "--as", user, "--output", "arrow"]);
+        // A query that waits for ever is a fault as well.
+        let mut command = Command::new("timeout");
+        command.args([
+            "--signal=KILL",
+            "180",
+            PROGRAM,
+            "sql",
+            "--scheduler",
+            &self.scheduler.listens,
+            "--as",
+            user,
+            "--output",
+            "arrow",
+        ]);
         images.iter().for_each(|image| {
             command.arg("-d").arg(image);
         });
@@ -154,7 +166,7 @@ fn alone(images: &[PathBuf], query: &str) -> Vec<String> {
     lines(&runtime.block_on(async { context.sql(query).await.unwrap().collect().await.unwrap() }))
 }
 
-const QUERIES: [&str; 30] = [
+const QUERIES: [&str; 31] = [
     "select path, size, kind from files where path like '/logs/%'",
     "select drive, count(*), sum(size) from files group by drive",
     "select line, text from lines('/logs/**') where text like '%ERROR%'",
@@ -184,6 +196,7 @@ const QUERIES: [&str; 30] = [
     "select count(distinct a.r) from (select random() as r) a cross join csv('/t.csv') b",
     "select count(*) from csv('/t.csv') a full join csv('/t.csv') b on a.x - 1 = b.x * -1 and a.n = b.n",
     "select a.n, b.x from csv('/t.csv') a left join csv('/t.csv') b using (n, drive) where a.x < 1",
+    "select count(n), sum(n) from csv('/t.csv') a full join (values (1, 'x'), (null, 'y')) b(p, q) on a.n > 15",
     "select make_array(city, 'x'), count(*) from csv('/t.csv') group by city",
     "select city from csv('/t.csv') where n in (select line from lines('/logs/**') where text like '%ERROR%')",
 ];

@@ -13,6 +13,8 @@ use datafusion::common::{
     not_impl_err, plan_datafusion_err,
 };
 use datafusion::config::ConfigOptions;
+use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::datasource::source::{DataSource, DataSourceExec};
 use datafusion::execution::TaskContext;
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::utils::conjunction;
@@ -21,6 +23,7 @@ use datafusion::logical_expr::{
     binary_expr, ident, lit,
 };
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::ProjectionExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
@@ -202,9 +205,14 @@ const ABOVE: usize = 6;
 /// What is said of a plan that is not what was read of it.
 const UNSENT: &str = "a step of this query cannot be sent to a cluster";
 
-/// Rows without columns.
-fn without_columns(step: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    Ok(Arc::new(ProjectionExec::try_new(Vec::<ProjectionExpr>::new(), step)?))
+/// A step, and only these of its columns.
+fn with_columns_of(step: Arc<dyn ExecutionPlan>, columns: &[usize]) -> Result<Arc<dyn ExecutionPlan>> {
+    let schema = step.schema();
+    let column = |at: &usize| {
+        let name = schema.field(*at).name();
+        ProjectionExpr { expr: Arc::new(Column::new(name, *at)), alias: name.clone() }
+    };
+    Ok(Arc::new(ProjectionExec::try_new(columns.iter().map(column), step)?))
 }
 
 /// A join of all rows of its left with each part of its right, which says of rows of the left that no part
@@ -256,6 +264,14 @@ fn whole(step: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>
         let sorted = SortExec::new(merge.expr().clone(), together).with_fetch(merge.fetch());
         return Ok(Some(Arc::new(sorted)));
     }
+    if let Some(source) = any.downcast_ref::<DataSourceExec>()
+        && let Some(values) = source.data_source().as_any().downcast_ref::<MemorySourceConfig>()
+        && values.projection().as_ref().is_some_and(Vec::is_empty)
+    {
+        let all = MemorySourceConfig::try_new(values.partitions(), values.original_schema(), None)?;
+        let all = DataSourceExec::from_data_source(all.with_limit(values.fetch()));
+        return Ok(Some(with_columns_of(all, &[])?));
+    }
     if let Some(groups) = any.downcast_ref::<AggregateExec>() {
         // Two functions that are each other read backwards need no word for it.
         let lost = |one: &Arc<AggregateFunctionExpr>| {
@@ -273,18 +289,17 @@ fn whole(step: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>
             .with_default_selectivity(filter.default_selectivity())
             .with_fetch(filter.fetch())
             .build()?;
-        return Ok(Some(without_columns(Arc::new(all))?));
+        return Ok(Some(with_columns_of(Arc::new(all), &[])?));
     }
+    // An engine that exchanges the sides of a join takes its columns for those of the other side.
     if let Some(join) = any.downcast_ref::<HashJoinExec>() {
-        let none = join.projection.as_ref().is_some_and(|columns| columns.is_empty());
-        if !none && join.fetch().is_none() {
+        if join.projection.is_none() && join.fetch().is_none() {
             return Ok(None);
         }
-        let builder = join.builder().with_fetch(None);
-        let builder = if none { builder.with_projection_ref(None) } else { builder };
-        let mut step: Arc<dyn ExecutionPlan> = Arc::new(builder.build()?);
-        if none {
-            step = without_columns(step)?;
+        let builder = join.builder().with_fetch(None).with_projection_ref(None);
+        let mut step: Arc<dyn ExecutionPlan> = Arc::new(builder.recompute_properties().build()?);
+        if let Some(columns) = &join.projection {
+            step = with_columns_of(step, columns)?;
         }
         if let Some(rows) = join.fetch() {
             step = Arc::new(LocalLimitExec::new(step, rows));
@@ -292,12 +307,20 @@ fn whole(step: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>
         return Ok(Some(step));
     }
     if let Some(join) = any.downcast_ref::<NestedLoopJoinExec>()
-        && join.projection().as_ref().is_some_and(|columns| columns.is_empty())
+        && let Some(columns) = join.projection()
     {
         let all = NestedLoopJoinExecBuilder::from(join).with_projection_ref(None).build()?;
-        return Ok(Some(without_columns(Arc::new(all))?));
+        return Ok(Some(with_columns_of(Arc::new(all), columns)?));
     }
     Ok(None)
+}
+
+/// Whether each step has the columns of its like.
+fn has_columns_of(plan: &Arc<dyn ExecutionPlan>, other: &Arc<dyn ExecutionPlan>) -> bool {
+    let (steps, others) = (plan.children(), other.children());
+    plan.schema() == other.schema()
+        && steps.len() == others.len()
+        && steps.into_iter().zip(others).all(|(step, other)| has_columns_of(step, other))
 }
 
 impl PhysicalOptimizerRule for Whole {
@@ -317,7 +340,7 @@ impl PhysicalOptimizerRule for Whole {
         })?;
         let again = self.read_again(changed.data.clone())?;
         let shown = |plan: &Arc<dyn ExecutionPlan>| displayable(plan.as_ref()).indent(true).to_string();
-        if shown(&again) != shown(&changed.data) {
+        if shown(&again) != shown(&changed.data) || !has_columns_of(&again, &changed.data) {
             return not_impl_err!("{UNSENT}");
         }
         Ok(changed.data)
