@@ -166,7 +166,7 @@ fn alone(images: &[PathBuf], query: &str) -> Vec<String> {
     lines(&runtime.block_on(async { context.sql(query).await.unwrap().collect().await.unwrap() }))
 }
 
-const QUERIES: [&str; 31] = [
+const QUERIES: [&str; 33] = [
     "select path, size, kind from files where path like '/logs/%'",
     "select drive, count(*), sum(size) from files group by drive",
     "select line, text from lines('/logs/**') where text like '%ERROR%'",
@@ -197,6 +197,8 @@ const QUERIES: [&str; 31] = [
     "select count(*) from csv('/t.csv') a full join csv('/t.csv') b on a.x - 1 = b.x * -1 and a.n = b.n",
     "select a.n, b.x from csv('/t.csv') a left join csv('/t.csv') b using (n, drive) where a.x < 1",
     "select count(n), sum(n) from csv('/t.csv') a full join (values (1, 'x'), (null, 'y')) b(p, q) on a.n > 15",
+    "select sum(n) over (partition by n) as s from (select n from csv('/t.csv') order by n limit 6) a",
+    "select rank() over (partition by c order by c) as r from (select distinct 'x' as c, n from csv('/t.csv')) a",
     "select make_array(city, 'x'), count(*) from csv('/t.csv') group by city",
     "select city from csv('/t.csv') where n in (select line from lines('/logs/**') where text like '%ERROR%')",
 ];

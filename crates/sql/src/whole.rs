@@ -25,6 +25,7 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::ProjectionExpr;
+use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -36,6 +37,7 @@ use datafusion::physical_plan::limit::LocalLimitExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, displayable};
 use datafusion_proto::logical_plan::{AsLogicalPlan, LogicalExtensionCodec};
 use datafusion_proto::physical_plan::{AsExecutionPlan, PhysicalExtensionCodec};
@@ -254,6 +256,25 @@ fn with_one_left(step: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Executi
     Ok(Some(step.clone().with_new_children(vec![left, right.clone()])?))
 }
 
+/// A window over rows that are in its order because they are one, or alike, or were sorted for another: what
+/// is known of them is not known where it is done. `None`: it is over what is sorted for it, or over none.
+fn with_its_order(step: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let any = step.as_any();
+    let plain = any.downcast_ref::<WindowAggExec>().map(WindowAggExec::window_expr);
+    let Some([first, ..]) =
+        plain.or(any.downcast_ref::<BoundedWindowAggExec>().map(|step| step.window_expr()))
+    else {
+        return Ok(None);
+    };
+    let [input] = step.children()[..] else { return Ok(None) };
+    let keys = first.partition_by().iter().map(|key| PhysicalSortExpr::new_default(key.clone()));
+    let order = LexOrdering::new(keys.chain(first.order_by().iter().cloned()));
+    let Some(order) = order.filter(|_| !input.as_any().is::<SortExec>()) else { return Ok(None) };
+    let sorted = SortExec::new(order, input.clone());
+    let sorted = sorted.with_preserve_partitioning(input.output_partitioning().partition_count() > 1);
+    Ok(Some(step.clone().with_new_children(vec![Arc::new(sorted)])?))
+}
+
 fn whole(step: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let any = step.as_any();
     // Where no step needs the order, an engine that looks at the order of its stages forgets the limit.
@@ -331,7 +352,7 @@ impl PhysicalOptimizerRule for Whole {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let changed = plan.transform_up(|step| {
             let (mut step, mut changed) = (step, false);
-            for rule in [with_one_part, with_one_left, whole] {
+            for rule in [with_one_part, with_one_left, with_its_order, whole] {
                 if let Some(other) = rule(&step)? {
                     (step, changed) = (other, true);
                 }
