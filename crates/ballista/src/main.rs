@@ -14,6 +14,7 @@ mod address;
 mod cluster;
 mod engine;
 mod executor;
+mod launcher;
 mod scheduler;
 mod sql;
 

@@ -6,21 +6,25 @@ use std::time::Duration;
 
 use ballista_core::config::TaskSchedulingPolicy;
 use ballista_core::extension::SessionConfigExt;
+use ballista_core::serde::BallistaCodec;
 use ballista_core::serde::protobuf::UpdateTaskStatusParams;
 use ballista_core::serde::protobuf::scheduler_grpc_server::SchedulerGrpc;
 use ballista_scheduler::cluster::{BallistaCluster, ClusterState};
 use ballista_scheduler::config::{SchedulerConfig, TaskDistributionPolicy};
-use ballista_scheduler::scheduler_process::{create_scheduler, start_grpc_service};
+use ballista_scheduler::metrics::default_metrics_collector;
+use ballista_scheduler::scheduler_process::start_grpc_service;
 use ballista_scheduler::scheduler_server::SchedulerServer;
 use clap::Args;
 use datafusion::prelude::SessionConfig;
 use datafusion_proto::protobuf::{LogicalPlanNode, PhysicalPlanNode};
 use nearside_cli::program::{Failure, Outcome};
 use nearside_sql::program::threads;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tonic::Request;
 
 use crate::address::{free, loopback, reached};
 use crate::cluster::{self, signalled};
+use crate::launcher::Launcher;
 
 #[derive(Args)]
 pub struct SchedulerArgs {
@@ -41,14 +45,18 @@ const TRIES: usize = 4;
 /// How often a scheduler is reminded of what waits.
 const REMINDED: Duration = Duration::from_secs(1);
 
-/// Tasks of an executor that is gone wait for something to happen before they are given to others: something
-/// does.
+/// Tells a scheduler of tasks that were refused, and that something has happened: tasks of an executor that is
+/// gone wait for that before they are given to others.
 async fn reminded(
     scheduler: SchedulerServer<LogicalPlanNode, PhysicalPlanNode>,
     state: Arc<dyn ClusterState>,
+    mut refused: UnboundedReceiver<UpdateTaskStatusParams>,
 ) {
     loop {
-        tokio::time::sleep(REMINDED).await;
+        if let Ok(Some(refused)) = tokio::time::timeout(REMINDED, refused.recv()).await {
+            let _told = scheduler.update_task_status(Request::new(refused)).await;
+            continue;
+        }
         if scheduler.running_job_number() == 0 && scheduler.pending_job_number() == 0 {
             continue;
         }
@@ -71,8 +79,6 @@ pub fn run(args: &SchedulerArgs) -> Outcome {
         executor_timeout_seconds: args.executor_timeout,
         expire_dead_executor_interval_seconds: args.executor_timeout.div_ceil(10),
         task_max_failures: TRIES,
-        override_logical_codec: Some(cluster::logical()),
-        override_physical_codec: Some(cluster::physical()),
         override_session_builder: Some(Arc::new(cluster::session)),
         override_config_producer: Some(Arc::new(|| cluster::config(SessionConfig::new_with_ballista()))),
         ..SchedulerConfig::default()
@@ -81,11 +87,18 @@ pub fn run(args: &SchedulerArgs) -> Outcome {
     threads()?.block_on(async {
         let cluster = BallistaCluster::new_from_config(&config).await.map_err(failed)?;
         let state = cluster.cluster_state();
-        let scheduler = create_scheduler(cluster, Arc::new(config)).await.map_err(failed)?;
+        let (refuses, refused) = unbounded_channel();
+        let launcher = Arc::new(Launcher { scheduler: config.scheduler_name(), refused: refuses });
+        let codec = BallistaCodec::new(cluster::logical(), cluster::physical());
+        let metrics = default_metrics_collector().map_err(failed)?;
+        let (name, config) = (config.scheduler_name(), Arc::new(config));
+        let mut scheduler =
+            SchedulerServer::new_with_task_launcher(name, cluster, codec, config, metrics, launcher);
+        scheduler.init().await.map_err(failed)?;
         println!("{host}:{}", listen.port());
         tokio::select! {
             ended = start_grpc_service(listen, scheduler.clone()) => ended.map_err(failed),
-            () = reminded(scheduler, state) => Ok(()),
+            () = reminded(scheduler, state, refused) => Ok(()),
             signalled = signalled() => Ok(signalled?),
         }
     })?;

@@ -28,6 +28,8 @@ mod pattern;
 pub mod program;
 mod rows;
 mod scan;
+#[cfg(feature = "codec")]
+mod sendable;
 mod way;
 #[cfg(feature = "codec")]
 mod whole;
@@ -48,9 +50,11 @@ pub use codec::{Codec, Finds};
 pub use folder::images;
 pub use function::{all as functions, table};
 pub use scan::Scan;
+#[cfg(feature = "codec")]
+pub use sendable::sendable;
 pub use way::{Drives, Way};
 #[cfg(feature = "codec")]
-pub use whole::{Whole, sendable};
+pub use whole::Whole;
 
 /// The column that says which drive a row is of, where there are several.
 pub(crate) const DRIVE: &str = "drive";
