@@ -37,15 +37,17 @@ impl fmt::Display for Place {
 /// above): what is free among them stays so.
 const UNASKED: std::ops::Range<u16> = 20_000..32_000;
 
-/// A port of this address that is free, where it says 0; the last of what `so_many` ports take.
+/// An address whose port is free, and those behind it, `so_many` in all; any such port where it says 0.
 pub fn free(address: SocketAddr, so_many: u16) -> Result<SocketAddr, Failure> {
     let is_free = |port: u16| {
         let all = port..port.checked_add(so_many)?;
         all.map(|port| TcpListener::bind((address.ip(), port)).ok()).collect::<Option<Vec<_>>>().map(|_| port)
     };
     if address.port() > 0 {
-        let taken = |error| Failure::Message(format!("--listen {address}: {error}"));
-        TcpListener::bind(address).map_err(taken)?;
+        for port in (address.port()..=u16::MAX).take(usize::from(so_many)) {
+            let taken = |error| Failure::Message(format!("--listen {}:{port}: {error}", address.ip()));
+            TcpListener::bind((address.ip(), port)).map_err(taken)?;
+        }
         return Ok(address);
     }
     // Others look, too: each begins elsewhere.

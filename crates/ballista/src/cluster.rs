@@ -58,14 +58,27 @@ pub fn config(config: SessionConfig) -> SessionConfig {
         .with_ballista_physical_extension_codec(physical())
 }
 
+/// Longest message between parts of a cluster: a task names where each part of what it reads lies, of all
+/// drives.
+pub const MOST_BYTES: usize = 256 << 20;
+
+/// Seconds for which what executors have made is kept where nobody has said that it is not wanted any more.
+pub const KEPT: u64 = 24 * 3600;
+
 /// Joins as one process has them: by hashes, of which both sides are in parts. Ballista sorts both sides,
 /// by an order in which -0.0 is 0.0 and some types are none; and has one side made whole once `Whole` has
 /// looked at the plan.
 pub fn joined(config: SessionConfig) -> SessionConfig {
+    // In one part, a side that is made whole would be exchanged with one whose order is relied on.
+    let parts = config.target_partitions().max(2);
     config
+        .with_target_partitions(parts)
         .set_bool("datafusion.optimizer.prefer_hash_join", true)
         .set_bool("datafusion.optimizer.repartition_sorts", false)
         .with_ballista_broadcast_join_threshold_bytes(0)
+        .with_ballista_grpc_client_max_message_size(MOST_BYTES)
+        // A query has a name once it is accepted, and not when its first stage has ended.
+        .set_bool("ballista.client.pull", true)
 }
 
 /// A session with all functions that plans may name, without rules of its own.

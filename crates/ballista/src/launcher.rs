@@ -41,8 +41,8 @@ fn failed(task: &MultiTaskDefinition, error: &str) -> Vec<TaskStatus> {
     each.collect()
 }
 
-/// The code of an answer to a task that was not read.
-const UNREAD: &str = "InvalidArgument";
+/// The codes of answers to a task that was not read: it was not understood, or is too long.
+const UNREAD: [&str; 2] = ["InvalidArgument", "OutOfRange"];
 
 #[async_trait]
 impl TaskLauncher for Launcher {
@@ -57,7 +57,7 @@ impl TaskLauncher for Launcher {
             let launched =
                 executors.launch_multi_task(&executor.id, vec![task.clone()], self.scheduler.clone());
             match launched.await.map_err(|error| (error.to_string(), error)) {
-                Err((why, _)) if why.contains(UNREAD) => {
+                Err((why, _)) if UNREAD.iter().any(|code| why.contains(code)) => {
                     let task_status = failed(&task, &why);
                     let refused = UpdateTaskStatusParams { executor_id: executor.id.clone(), task_status };
                     let _the_scheduler_has_ended = self.refused.send(refused);

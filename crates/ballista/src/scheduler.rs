@@ -23,7 +23,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tonic::Request;
 
 use crate::address::{free, loopback, reached};
-use crate::cluster::{self, signalled};
+use crate::cluster::{self, KEPT, MOST_BYTES, signalled};
 use crate::launcher::Launcher;
 
 #[derive(Args)]
@@ -79,6 +79,9 @@ pub fn run(args: &SchedulerArgs) -> Outcome {
         executor_timeout_seconds: args.executor_timeout,
         expire_dead_executor_interval_seconds: args.executor_timeout.div_ceil(10),
         task_max_failures: TRIES,
+        finished_job_data_clean_up_interval_seconds: KEPT,
+        grpc_server_max_decoding_message_size: MOST_BYTES as u32,
+        grpc_server_max_encoding_message_size: MOST_BYTES as u32,
         override_session_builder: Some(Arc::new(cluster::session)),
         override_config_producer: Some(Arc::new(|| cluster::config(SessionConfig::new_with_ballista()))),
         ..SchedulerConfig::default()

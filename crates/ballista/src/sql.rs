@@ -11,7 +11,7 @@ use ballista_core::execution_plans::DistributedQueryExec;
 use ballista_core::extension::{SessionConfigExt, SessionStateExt};
 use ballista_core::planner::BallistaQueryPlanner;
 use ballista_core::serde::protobuf::scheduler_grpc_client::SchedulerGrpcClient;
-use ballista_core::serde::protobuf::{CancelJobParams, RemoveSessionParams};
+use ballista_core::serde::protobuf::{CancelJobParams, CleanJobDataParams, RemoveSessionParams};
 use clap::{ArgMatches, Args};
 use datafusion::common::tree_node::TreeNode;
 use datafusion::datasource::source_as_provider;
@@ -107,8 +107,11 @@ impl Asked<'_> {
     /// Tells the scheduler that the session is over, and its query where that is not.
     async fn end(&self, over: bool) -> Result<(), Box<dyn Error>> {
         let mut scheduler = SchedulerGrpcClient::connect(self.scheduler.to_owned()).await?;
-        if let Some(job_id) = self.job().filter(|_| !over) {
-            scheduler.cancel_job(CancelJobParams { job_id }).await?;
+        if let Some(job_id) = self.job() {
+            match over {
+                true => drop(scheduler.clean_job_data(CleanJobDataParams { job_id }).await?),
+                false => drop(scheduler.cancel_job(CancelJobParams { job_id }).await?),
+            }
         }
         scheduler.remove_session(RemoveSessionParams { session_id: self.session.clone() }).await?;
         Ok(())

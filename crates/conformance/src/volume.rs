@@ -1,6 +1,7 @@
 //! Volumes as the file systems' own tools make them, and these tools run.
 //! That they are on the machine, [`needs::tools`] has said.
 
+use std::fmt::Debug;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -100,6 +101,30 @@ impl Mounted {
     }
 }
 
+/// For how long what is busy by chance is asked again.
+const BUSY: Duration = Duration::from_secs(10);
+
+/// Ends what is attached, by a way that says `Busy` while it is in use; which it may be by chance, as what
+/// [`unmount`] waits for.
+///
+/// # Errors
+/// What it said.
+pub fn detach<T, E: Debug>(mut attached: T, detach: impl Fn(T) -> Result<(), (E, Box<T>)>) -> Result<(), E> {
+    let until = Instant::now() + BUSY;
+    loop {
+        match detach(attached) {
+            Ok(()) => return Ok(()),
+            Err((error, still)) => {
+                if !format!("{error:?}").starts_with("Busy") || Instant::now() > until {
+                    return Err(error);
+                }
+                attached = *still;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
 /// Unmounts, which nothing may hinder. A program that another thread is about to start has, from its fork to
 /// its exec, open what this process has open, or had a moment ago; and the kernel lets go of what is closed
 /// only when who closed it goes on (`task_work`), by when no descriptor shows it. Both are waited for.
@@ -107,7 +132,7 @@ impl Mounted {
 /// # Errors
 /// What `umount` said.
 pub fn unmount(at: &Path) -> Result<(), String> {
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + BUSY;
     loop {
         let done = tool("umount").arg(at).output().map_err(|e| format!("umount: {e}"))?;
         if done.status.success() {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use nearside_conformance::needs;
-use nearside_conformance::volume::{Mounted, must, tool};
+use nearside_conformance::volume::{self, Mounted, must, tool};
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_dma::system::Termination;
@@ -63,7 +63,7 @@ impl Serving {
     }
 
     fn detach(mut self) {
-        self.attached.take().unwrap().detach().map_err(|(e, _)| e).unwrap();
+        volume::detach(self.attached.take().unwrap(), Attached::detach).unwrap();
     }
 }
 

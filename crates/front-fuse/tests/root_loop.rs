@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use nearside_conformance::needs;
-use nearside_conformance::volume::{Mounted, must, tool};
+use nearside_conformance::volume::{self, Mounted, must, tool};
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_dma::IoBuffer;
@@ -109,7 +109,7 @@ fn comes_and_goes(transport: Transport) {
     assert!(matches!(error, AttachError::Busy(_)), "{error}");
     disk.write_all_at(&data(8), 0).unwrap();
     drop((disk, plain));
-    attached.detach().map_err(|(e, _)| e).unwrap();
+    volume::detach(*attached, Attached::detach).unwrap();
     // The device may be somebody else's by now.
     assert_ne!(backing_of(&device).trim(), file.to_str().unwrap());
     assert!(!file.exists());
@@ -164,6 +164,8 @@ fn ended_from_outside(transport: Transport, looped: bool, force: bool) {
     }
     let Serving { attached, _drive, _mount, _place } = serving;
     let wait = std::thread::spawn(move || attached.wait(termination));
+    // Who is busy with it closes it once the connection has ended, which may be before umount looks.
+    let _held = File::open(&file).unwrap();
     if force {
         // In use, it is not unmounted; but its connection ends.
         let _ = tool("umount").arg("-f").arg(at).output().unwrap();
@@ -218,7 +220,7 @@ fn with_a_volume(transport: Transport) {
         assert!(matches!(&error, AttachError::Busy(path) if path.ends_with("volume")), "{error}");
         drop(held);
         assert_eq!(fs::read(&file).unwrap(), b"kept");
-        attached.detach().map_err(|(e, _)| e).unwrap();
+        volume::detach(*attached, Attached::detach).unwrap();
         assert!(!file.exists());
         assert!(!backing_of(&device).contains(place.path().to_str().unwrap()));
     }

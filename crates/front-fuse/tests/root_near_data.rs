@@ -9,11 +9,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nearside_conformance::needs;
-use nearside_conformance::volume::{Mounted, must, tool};
+use nearside_conformance::volume::{self, Mounted, must, tool};
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_embedded::{AnyStore, Loopback, firmware};
-use nearside_front_fuse::{AttachOptions, attach};
+use nearside_front_fuse::{AttachOptions, Attached, attach};
 use nearside_near_data::wire::{decode_reply, encode_request};
 use nearside_near_data::{
     Answer, Credentials, Failure, Operation, Record, Reply, Request, SearchOptions, Target,
@@ -179,7 +179,7 @@ fn nobody_is_shown_what_another_file_has_in_blocks_that_were_freed() {
     });
     assert!(there > 0 && looks > 0, "the public file was seen {there} times in {looks} looks");
     drop(mounted);
-    attached.detach().map_err(|(e, _)| e).unwrap();
+    volume::detach(attached, Attached::detach).unwrap();
 }
 
 #[test]
@@ -252,5 +252,5 @@ fn the_drive_sees_what_the_live_host_has_synced() {
         "{reply:?}"
     );
     drop(mounted);
-    attached.detach().map_err(|(e, _)| e).unwrap();
+    volume::detach(attached, Attached::detach).unwrap();
 }

@@ -30,7 +30,7 @@ use std::time::Duration;
 use f2fs_support::*;
 use instants::{Instants, copy_to};
 use nearside_clock::TscClock;
-use nearside_conformance::{needs, record};
+use nearside_conformance::{needs, record, volume};
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_driver::Threaded;
@@ -228,7 +228,7 @@ fn live(folder: &Path, seed: u64) -> (Vec<Lived>, u64) {
         compare_live(&mut drives, &over, folder)
     });
     for Living { front, served, written, .. } in drives {
-        front.detach().map_err(|(e, _)| e).unwrap();
+        volume::detach(front, Attached::detach).unwrap();
         drop(served);
         assert_eq!(written.trouble(), None);
     }

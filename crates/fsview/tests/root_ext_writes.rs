@@ -18,11 +18,11 @@ use crate::ext_images::churn::Churn;
 use crate::ext_images::recovered::{Shown, host, log_of, unlike, view};
 use crate::ext_images::{Mount, Variant, make, run, setting};
 use crate::instants::Instants;
-use nearside_conformance::{needs, record::add};
+use nearside_conformance::{needs, record::add, volume};
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_embedded::{AnyStore, Loopback};
-use nearside_front_fuse::{AttachOptions, attach};
+use nearside_front_fuse::{AttachOptions, Attached, attach};
 use nearside_fsview::{State, Volume};
 use nearside_random::Rng;
 use nearside_store::FileOptions;
@@ -78,7 +78,7 @@ fn record(case: &Case, seed: u64, image: &Path, log: &Path, folder: &Path) -> Re
         File::open(mounted.path()).and_then(|root| root.sync_all()).map_err(|e| e.to_string())?;
     }
     mounted.end()?;
-    attached.detach().map_err(|(e, _)| e.to_string())?;
+    volume::detach(attached, Attached::detach).map_err(|e| e.to_string())?;
     written.trouble().map_or(Ok(()), Err)
 }
 

@@ -13,6 +13,7 @@ use datafusion::common::{
 };
 use datafusion::execution::TaskContext;
 use datafusion::functions_aggregate::expr_fn::count;
+use datafusion::logical_expr::expr::NullTreatment;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{
     EmptyRelation, Expr, Join, Limit, LogicalPlan, LogicalPlanBuilder, Operator, TableScan, Union,
@@ -34,9 +35,9 @@ pub fn sendable(
     let plan = plan.clone().transform_up(|node| match node {
         LogicalPlan::Join(join) => whole_join(join),
         // The bytes of a step lack it.
-        LogicalPlan::Window(window) if window.window_expr.iter().any(is_of_some) => {
-            not_impl_err!("`filter` of a window cannot be sent to a cluster: say `case when`")
-        }
+        LogicalPlan::Window(window) if window.window_expr.iter().any(is_of_some) => not_impl_err!(
+            "`filter` and `ignore nulls` of a window cannot be sent to a cluster: say `case when`"
+        ),
         LogicalPlan::EmptyRelation(nothing) if !nothing.produce_one_row => {
             with_columns(&nothing).map(Transformed::yes)
         }
@@ -94,8 +95,12 @@ fn alike(plan: LogicalPlan) -> Result<LogicalPlan> {
 
 /// Of some rows of its window alone.
 fn is_of_some(function: &Expr) -> bool {
-    let filters = |expr: &Expr| Ok(matches!(expr, Expr::WindowFunction(one) if one.params.filter.is_some()));
-    function.exists(filters).is_ok_and(|is| is)
+    let some = |expr: &Expr| {
+        let Expr::WindowFunction(function) = expr else { return Ok(false) };
+        let params = &function.params;
+        Ok(params.filter.is_some() || params.null_treatment == Some(NullTreatment::IgnoreNulls))
+    };
+    function.exists(some).is_ok_and(|is| is)
 }
 
 /// No rows, with the columns that they would have.
@@ -133,13 +138,26 @@ fn without_nulls(join: Join) -> Result<LogicalPlan> {
     let ([(own, other)], JoinType::LeftAnti, None) = (&join.on[..], join.join_type, &join.filter) else {
         return not_impl_err!("`not in` of this kind cannot be sent to a cluster: say `not exists`");
     };
-    let (own, other) = (own.clone(), other.clone());
+    // It is asked twice, and has to be the same both times.
+    if !join.right.exists(|node| Ok(is_another_each_time(node)))? {
+        return without_nulls_of(&join, own.clone(), other.clone());
+    }
+    not_impl_err!("`not in` of what may be other rows each time cannot be sent to a cluster")
+}
+
+/// Rows that are chosen by chance, or by which come first.
+fn is_another_each_time(node: &LogicalPlan) -> bool {
+    matches!(node, LogicalPlan::Limit(_)) || node.expressions().iter().any(Expr::is_volatile)
+}
+
+fn without_nulls_of(join: &Join, own: Expr, other: Expr) -> Result<LogicalPlan> {
     let (rows, values) = ("__nearside_rows", "__nearside_values");
     let counted = LogicalPlanBuilder::from(join.right.as_ref().clone())
         .aggregate(Vec::<Expr>::new(), vec![count(lit(1)).alias(rows), count(other).alias(values)])?
         .build()?;
     let columns: Vec<Expr> = join.left.schema().columns().into_iter().map(Expr::Column).collect();
-    let unlike = LogicalPlan::Join(Join { null_aware: false, join_constraint: JoinConstraint::On, ..join });
+    let unlike =
+        LogicalPlan::Join(Join { null_aware: false, join_constraint: JoinConstraint::On, ..join.clone() });
     let nothing = ident(rows).eq(lit(0i64));
     let no_nulls = own.is_not_null().and(ident(rows).eq(ident(values)));
     LogicalPlanBuilder::from(unlike)

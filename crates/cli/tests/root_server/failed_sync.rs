@@ -5,6 +5,7 @@
 use std::sync::{Arc, Mutex};
 
 use nearside_clock::{Nanos, TscClock};
+use nearside_conformance::volume;
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_dma::IoBuffer;
@@ -128,7 +129,7 @@ fn a_host_is_told_nothing_as_durable_after_a_failed_fsync() {
     assert_eq!(Host::new(server.port).flush(), Ok(()));
     let (status, said) = server.stop();
     assert!(status.success() && said.is_empty(), "{status}: {said}");
-    attached.detach().map_err(|(e, _)| e).unwrap();
+    volume::detach(attached, Attached::detach).unwrap();
 }
 
 #[test]
@@ -167,7 +168,7 @@ fn a_file_store_knows_of_its_failed_fsync_by_every_backend() {
             }
         }
     }
-    attached.detach().map_err(|(e, _)| e).unwrap();
+    volume::detach(attached, Attached::detach).unwrap();
 }
 
 pub fn run(channel: &mut impl Channel, operation: Operation) -> Result<(), StoreError> {

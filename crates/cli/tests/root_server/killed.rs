@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nearside_clock::TscClock;
+use nearside_conformance::volume;
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_driver::{Command, Policy};
 use nearside_embedded::Loopback;
-use nearside_front_fuse::{AttachOptions, attach};
+use nearside_front_fuse::{AttachOptions, Attached, attach};
 use nearside_random::Random;
 use nearside_spec::command::transfer;
 use nearside_store::{File, FileOptions, Lossy};
@@ -182,5 +183,5 @@ fn nothing_that_was_acknowledged_as_durable_is_lost() {
     // The kernel ends a killed server's io_uring after the server:
     // until then its lock is held, and the mount is busy.
     drop(File::open(&file, FileOptions::serve()).unwrap());
-    attached.detach().map_err(|(e, _)| e).unwrap();
+    volume::detach(attached, Attached::detach).unwrap();
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use nearside_clock::TscClock;
 use nearside_conformance::needs;
-use nearside_conformance::volume::{Mounted, must, tool};
+use nearside_conformance::volume::{self, Mounted, must, tool};
 use nearside_device::Config;
 use nearside_device::runner::Rest;
 use nearside_driver::Threaded;
@@ -270,7 +270,7 @@ impl Rig {
         drop(self.mounted.take());
         let attached = self.attached.take().unwrap();
         must(tool("e2fsck").args(["-f", "-n"]).arg(attached.file()));
-        attached.detach().map_err(|(e, _)| e).unwrap();
+        volume::detach(attached, Attached::detach).unwrap();
     }
 
     fn ask(&mut self, ask: &Ask) -> Result<Vec<Record<'static>>, Failure> {
