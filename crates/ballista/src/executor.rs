@@ -42,15 +42,15 @@ pub struct ExecutorArgs {
     /// to temporary files
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(16..))]
     memory: u64,
-    /// Where the folder is made for what tasks have made for others; it is removed at the end [default: that of
-    /// temporary files]
+    /// Where the folder is made for what tasks have made for others; it is removed at the end [default: that
+    /// of temporary files]
     #[arg(long, value_name = "FOLDER")]
     work_dir: Option<PathBuf>,
 }
 
 /// Seconds between two signs of life.
 const HEARTBEAT: u64 = 3;
-/// It waits for its scheduler for as long as that takes (Ballista counts these seconds and never sees them pass).
+/// It waits for its scheduler for as long as that takes: Ballista never sees these seconds pass.
 const CONNECT: u16 = 1;
 /// How often an executor is looked for that cannot be found, and for how long it waits between.
 const LOOKED_FOR: usize = 20;

@@ -45,8 +45,8 @@ const TRIES: usize = 4;
 /// How often a scheduler is reminded of what waits.
 const REMINDED: Duration = Duration::from_secs(1);
 
-/// Tells a scheduler of tasks that were refused, and that something has happened: tasks of an executor that is
-/// gone wait for that before they are given to others.
+/// Tells a scheduler of tasks that were refused, and that something has happened: tasks of an executor that
+/// is gone wait for that before they are given to others.
 async fn reminded(
     scheduler: SchedulerServer<LogicalPlanNode, PhysicalPlanNode>,
     state: Arc<dyn ClusterState>,

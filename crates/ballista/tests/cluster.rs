@@ -147,7 +147,10 @@ impl Cluster {
 
 /// Rows as text, in the order of these.
 fn lines(batches: &[RecordBatch]) -> Vec<String> {
-    let text = pretty_format_batches(batches).unwrap().to_string();
+    sorted(&pretty_format_batches(batches).unwrap().to_string())
+}
+
+fn sorted(text: &str) -> Vec<String> {
     let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
     lines.sort();
     lines
@@ -155,6 +158,11 @@ fn lines(batches: &[RecordBatch]) -> Vec<String> {
 
 /// The answer of one process.
 fn alone(images: &[PathBuf], query: &str) -> Vec<String> {
+    sorted(&in_order(images, query))
+}
+
+/// The same as it comes.
+fn in_order(images: &[PathBuf], query: &str) -> String {
     let said = Arc::new(Said::default());
     let named = |image: &PathBuf| {
         let name = image.to_str().unwrap();
@@ -163,7 +171,8 @@ fn alone(images: &[PathBuf], query: &str) -> Vec<String> {
     let drives: Drives = images.iter().map(named).collect();
     let context = context(drives, Arc::default(), Options { push_down: true, partitions: 2 }).unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    lines(&runtime.block_on(async { context.sql(query).await.unwrap().collect().await.unwrap() }))
+    let rows = runtime.block_on(async { context.sql(query).await.unwrap().collect().await.unwrap() });
+    pretty_format_batches(&rows).unwrap().to_string()
 }
 
 const QUERIES: [&str; 33] = [
@@ -219,6 +228,18 @@ fn answers_are_those_of_one_process() {
         assert!(expected.len() > 4, "{query}: {expected:?}");
         assert_eq!(cluster.rows(&images, &[query]), expected, "{query}");
         assert_eq!(cluster.rows(&images, &["--no-push-down", query]), expected, "{query}, by rows");
+    }
+    // In their order, where one is asked for.
+    for query in [
+        "select x, n from csv('/t.csv') order by x desc, n, city",
+        "select n, x from csv('/t.csv') where n > 3 order by x, n, city limit 9 offset 4",
+        "select line, rank() over (order by line desc) as r from lines('/logs/**') order by r, line",
+    ] {
+        let Output { stdout, .. } = cluster.ask(&images, "0:0", &[query]);
+        let reader = StreamReader::try_new(Cursor::new(stdout), None).unwrap();
+        let rows =
+            pretty_format_batches(&reader.collect::<Result<Vec<_>, _>>().unwrap()).unwrap().to_string();
+        assert_eq!(rows, in_order(&images, query), "{query}");
     }
     // Of one drive, and of none that is asked.
     let one = &images[..1];

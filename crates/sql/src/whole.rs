@@ -1,5 +1,5 @@
-//! Steps of plans whose bytes say less than they do, or that an engine of many hosts does otherwise, as others
-//! that do the same.
+//! Steps of plans whose bytes say less than they do, or that an engine of many hosts does otherwise, as
+//! others that do the same.
 //!
 //! DataFusion's bytes have no word for a step that hands on no column of its rows, which is read as one that
 //! hands on all, or for the limit of a hash join. What else they may lack is found by reading them again.

@@ -188,10 +188,23 @@ fn what_has_no_bytes_is_refused() {
     let volume = volume();
     let context = session(&volume, true);
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let query = "select sum(n) filter (where city = 'Bern') over (partition by x) from csv('/t.csv')";
+    let cases = [
+        (
+            "select sum(n) filter (where city = 'Bern') over (partition by x) from csv('/t.csv')",
+            "say `case when`",
+        ),
+        ("select lag(n) ignore nulls over (order by x) from csv('/t.csv')", "say `case when`"),
+        ("select n from csv('/t.csv') where n not in (select n from csv('/t.csv') limit 3)", "other rows"),
+        (
+            "select n from csv('/t.csv') where n not in (select n from csv('/t.csv') where random() < 0.5)",
+            "other rows",
+        ),
+    ];
     runtime.block_on(async {
-        let plan = context.sql(query).await.unwrap().into_optimized_plan().unwrap();
-        let why = sendable(&plan, &logical(), &context.task_ctx()).unwrap_err();
-        assert!(why.to_string().contains("say `case when`"), "{why}");
+        for (query, part) in cases {
+            let plan = context.sql(query).await.unwrap().into_optimized_plan().unwrap();
+            let why = sendable(&plan, &logical(), &context.task_ctx()).unwrap_err();
+            assert!(why.to_string().contains(part), "{query}: {why}");
+        }
     });
 }
