@@ -171,12 +171,21 @@ fn plainly(failure: Failure, args: &SqlArgs) -> Failure {
     Failure::Message(last.to_owned())
 }
 
+/// Words for an error of a step, before what it says.
+const WORDS: [&str; 8] = [
+    "Execution(\"",
+    "error: \"",
+    "reason: \"",
+    "Plan(\"",
+    "NotImplemented(\"",
+    "CastError(\"",
+    "ArgumentError(\"",
+    "ComputeError(\"",
+];
+
 /// What stands between quotes behind the last word for an error of a step.
 fn innermost(text: &str) -> Option<String> {
-    let begins =
-        ["Execution(\"", "error: \"", "CastError(\"", "ArgumentError(\"", "ComputeError(\"", "reason: \""]
-            .into_iter();
-    let from = begins.filter_map(|word| Some(text.rfind(word)? + word.len())).max()?;
+    let from = WORDS.into_iter().filter_map(|word| Some(text.rfind(word)? + word.len())).max()?;
     let mut said = String::new();
     let mut left = text[from..].chars();
     loop {
