@@ -53,7 +53,7 @@ pub fn physical() -> Arc<dyn PhysicalExtensionCodec> {
 
 /// The settings of a session that knows drives.
 pub fn config(config: SessionConfig) -> SessionConfig {
-    joined(config)
+    settings(config)
         .with_ballista_logical_extension_codec(logical())
         .with_ballista_physical_extension_codec(physical())
 }
@@ -65,16 +65,18 @@ pub const MOST_BYTES: usize = 256 << 20;
 /// Seconds for which what executors have made is kept where nobody has said that it is not wanted any more.
 pub const KEPT: u64 = 24 * 3600;
 
-/// Joins as one process has them: by hashes, of which both sides are in parts. Ballista sorts both sides,
-/// by an order in which -0.0 is 0.0 and some types are none; and has one side made whole once `Whole` has
-/// looked at the plan.
-pub fn joined(config: SessionConfig) -> SessionConfig {
+/// How queries are planned, on the side that asks and on the side that plans: what Ballista sets for itself
+/// gives other answers than one process does.
+pub fn settings(config: SessionConfig) -> SessionConfig {
     // In one part, a side that is made whole would be exchanged with one whose order is relied on.
     let parts = config.target_partitions().max(2);
     config
         .with_target_partitions(parts)
+        // Sort-merge joins take -0.0 for 0.0, and know fewer types.
         .set_bool("datafusion.optimizer.prefer_hash_join", true)
+        // What is sorted in parts is merged, and the limit of a merge is forgotten (`Whole`).
         .set_bool("datafusion.optimizer.repartition_sorts", false)
+        // A side would be made whole once `Whole` has looked at the plan.
         .with_ballista_broadcast_join_threshold_bytes(0)
         .with_ballista_grpc_client_max_message_size(MOST_BYTES)
         // A query has a name once it is accepted, and not when its first stage has ended.
@@ -93,7 +95,7 @@ fn plain(config: SessionConfig) -> SessionStateBuilder {
 
 /// A session that plans what a client has asked.
 pub fn session(config: SessionConfig) -> Result<SessionState> {
-    let config = joined(config);
+    let config = settings(config);
     let context = plain(config.clone()).build().task_ctx();
     let mut rules = rules();
     rules.push(Arc::new(Whole::new(physical(), context)));

@@ -38,8 +38,8 @@ pub struct ExecutorArgs {
     /// their drives]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     tasks: Option<u16>,
-    /// Most memory for what is sorted or put into groups here, of all tasks, in MiB: what is beyond that goes
-    /// to temporary files
+    /// Most memory for what is sorted, joined or put into groups here, of all tasks, in MiB: what is sorted
+    /// or put into groups beyond that goes to temporary files, and a join that has no room fails
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(16..))]
     memory: u64,
     /// Where the folder is made for what tasks have made for others; it is removed at the end [default: that

@@ -104,14 +104,15 @@ impl Asked<'_> {
         steps.downcast_ref::<DistributedQueryExec<LogicalPlanNode>>()?.job_id()
     }
 
-    /// Tells the scheduler that the session is over, and its query where that is not.
+    /// Tells the scheduler that the session is over, its query where that is not, and that nobody wants any
+    /// more what was made for it.
     async fn end(&self, over: bool) -> Result<(), Box<dyn Error>> {
         let mut scheduler = SchedulerGrpcClient::connect(self.scheduler.to_owned()).await?;
         if let Some(job_id) = self.job() {
-            match over {
-                true => drop(scheduler.clean_job_data(CleanJobDataParams { job_id }).await?),
-                false => drop(scheduler.cancel_job(CancelJobParams { job_id }).await?),
+            if !over {
+                scheduler.cancel_job(CancelJobParams { job_id: job_id.clone() }).await?;
             }
+            scheduler.clean_job_data(CleanJobDataParams { job_id }).await?;
         }
         scheduler.remove_session(RemoveSessionParams { session_id: self.session.clone() }).await?;
         Ok(())
@@ -130,7 +131,7 @@ async fn answer(args: &SqlArgs, drives: Drives, progress: Progress) -> Result<Op
     let config = config.with_ballista_query_planner(Arc::new(planner));
     let state = SessionStateBuilder::new_from_existing(plain).with_config(config).build();
     let state = state.upgrade_for_ballista(scheduler.clone()).map_err(failed)?;
-    let config = cluster::joined(state.config().clone());
+    let config = cluster::settings(state.config().clone());
     let state = SessionStateBuilder::new_from_existing(state).with_config(config).build();
     let context = SessionContext::new_with_state(state);
     let asked = Asked { scheduler: &scheduler, session: context.session_id(), steps: OnceLock::new() };

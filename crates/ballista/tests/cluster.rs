@@ -216,13 +216,16 @@ fn has_tools(test: &str) -> bool {
     needs::tools(&format!("ballista::{test}"), &["mke2fs"])
 }
 
+/// A cluster of so many executors, and images; `None`: the test is left out.
+fn with_images(test: &str, executors: usize, images: usize) -> Option<(Cluster, Vec<PathBuf>)> {
+    let cluster = has_tools(test).then(|| Cluster::new(executors))?;
+    let images = (0..images).map(|nth| cluster.image(nth)).collect();
+    Some((cluster, images))
+}
+
 #[test]
 fn answers_are_those_of_one_process() {
-    if !has_tools("answers_are_those_of_one_process") {
-        return;
-    }
-    let cluster = Cluster::new(2);
-    let images: Vec<_> = (0..3).map(|nth| cluster.image(nth)).collect();
+    let Some((cluster, images)) = with_images("answers_are_those_of_one_process", 2, 3) else { return };
     for query in QUERIES {
         let expected = alone(&images, query);
         assert!(expected.len() > 4, "{query}: {expected:?}");
@@ -251,11 +254,9 @@ fn answers_are_those_of_one_process() {
 
 #[test]
 fn drives_do_what_they_do_without_a_cluster() {
-    if !has_tools("drives_do_what_they_do_without_a_cluster") {
+    let Some((cluster, images)) = with_images("drives_do_what_they_do_without_a_cluster", 1, 2) else {
         return;
-    }
-    let cluster = Cluster::new(1);
-    let images: Vec<_> = (0..2).map(|nth| cluster.image(nth)).collect();
+    };
     let query = "explain select city, count(*) from csv('/t.csv') where n > 3 group by city";
     let plan = cluster.rows(&images, &[query]).join("\n");
     for part in ["InDrive: drives=2, csv /t.csv, group-by=[city], aggregate=[count(*)", "where=n > 3"] {
@@ -272,11 +273,7 @@ fn drives_do_what_they_do_without_a_cluster() {
 
 #[test]
 fn what_cannot_be_read_is_said() {
-    if !has_tools("what_cannot_be_read_is_said") {
-        return;
-    }
-    let cluster = Cluster::new(2);
-    let images: Vec<_> = (0..2).map(|nth| cluster.image(nth)).collect();
+    let Some((cluster, images)) = with_images("what_cannot_be_read_is_said", 2, 2) else { return };
     let query = "select count(*) as n from csv('/*.csv')";
     let said = cluster.refused(&images, "1000:1000", &[query]);
     assert!(said.contains("0.img: /secret.csv") || said.contains("1.img: /secret.csv"), "{said}");
@@ -305,11 +302,9 @@ fn what_cannot_be_read_is_said() {
 
 #[test]
 fn an_executor_that_is_gone_is_done_without() {
-    if !has_tools("an_executor_that_is_gone_is_done_without") {
+    let Some((mut cluster, images)) = with_images("an_executor_that_is_gone_is_done_without", 2, 4) else {
         return;
-    }
-    let mut cluster = Cluster::new(2);
-    let images: Vec<_> = (0..4).map(|nth| cluster.image(nth)).collect();
+    };
     let expected = alone(&images, QUERIES[5]);
     assert_eq!(cluster.rows(&images, &[QUERIES[5]]), expected);
     cluster.executors[0].kill();
@@ -323,11 +318,7 @@ fn an_executor_that_is_gone_is_done_without() {
 /// A query that no executor can read, and one whose step panics, are errors, and keep nothing from others.
 #[test]
 fn a_bad_query_is_alone() {
-    if !has_tools("a_bad_query_is_alone") {
-        return;
-    }
-    let cluster = Cluster::new(1);
-    let images = [cluster.image(0), cluster.image(1)];
+    let Some((cluster, images)) = with_images("a_bad_query_is_alone", 1, 2) else { return };
     let deep = format!("select max(n{}) from csv('/t.csv')", " + 1".repeat(60));
     let said = cluster.refused(&images, "0:0", &[&deep]);
     assert_eq!(said.trim(), "nearside: a part of this query is nested too deep to be sent to a cluster");
@@ -339,11 +330,9 @@ fn a_bad_query_is_alone() {
 /// A query that nobody waits for is given up, and its tasks make room for others'.
 #[test]
 fn a_query_that_is_interrupted_is_given_up() {
-    if !has_tools("a_query_that_is_interrupted_is_given_up") {
+    let Some((cluster, images)) = with_images("a_query_that_is_interrupted_is_given_up", 1, 4) else {
         return;
-    }
-    let cluster = Cluster::new(1);
-    let images: Vec<_> = (0..4).map(|nth| cluster.image(nth)).collect();
+    };
     let long =
         "select count(*) from csv('/t.csv') a, csv('/t.csv') b, csv('/t.csv') c where a.n + b.n + c.n < 0";
     let mut words = vec!["sql", "--scheduler", &cluster.scheduler.listens, "--as", "0:0"];
