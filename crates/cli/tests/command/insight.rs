@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
 use std::process::{Command as Program, Stdio};
 use std::sync::Arc;
 
@@ -18,12 +17,12 @@ use tempfile::TempDir;
 use crate::fixture::{Ran, nearside};
 use crate::serve::Served;
 
-const NQN: &str = "nqn.2026-11.example:shown";
+pub const NQN: &str = "nqn.2026-11.example:shown";
 /// A host that would like to be more than a name.
 const ODD: &str = "nqn.2026-11.example:\"} 1 <img src=x onerror=alert(1)>\\&amp;";
 
 /// A server with its page, and where that is.
-fn shown<'a>(folder: &'a TempDir, more: &[&str]) -> (Served<'a>, String) {
+pub fn shown<'a>(folder: &'a TempDir, more: &[&str]) -> (Served<'a>, String) {
     let control = folder.path().join("control.sock");
     let least = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--subsystem", NQN];
     let words = [&least[..], &["--control", control.to_str().unwrap()], more].concat();
@@ -38,7 +37,7 @@ fn shown<'a>(folder: &'a TempDir, more: &[&str]) -> (Served<'a>, String) {
 }
 
 /// A host with a queue.
-fn connect(served: &Served<'_>, name: &str) -> Initiator<TscClock> {
+pub fn connect(served: &Served<'_>, name: &str) -> Initiator<TscClock> {
     let (host, port) = served.address.rsplit_once(':').unwrap();
     let (host, port) = (host.to_owned(), port.parse().unwrap());
     let address = Address { host, port, subsystem: NQN.into(), nsid: None };
@@ -48,7 +47,7 @@ fn connect(served: &Served<'_>, name: &str) -> Initiator<TscClock> {
 }
 
 /// What is answered to these bytes, to its end.
-fn ask(address: &str, bytes: &[u8]) -> String {
+pub fn ask(address: &str, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     let mut said = Vec::new();
     // Who is refused may not get rid of all.
@@ -321,46 +320,4 @@ fn a_page_that_others_reach_needs_a_word() {
         refused.err
     );
     assert!(check(&["--open"]).good().contains("no fault"));
-}
-
-/// Every query of the dashboard is one, and asks for what there is.
-#[test]
-fn the_dashboard_asks_for_what_there_is() {
-    if !readers("command::the_dashboard_asks_for_what_there_is") {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let (served, address) = shown(&folder, &["--store", "dram:1MiB"]);
-    let mut host = connect(&served, "nqn.2026-11.example:host");
-    host.execute(&Command::read(1, 0, 8), Some(vec![0; 4096])).unwrap().outcome.unwrap();
-    let is_of = |name: &str, all: &Samples| all.keys().any(|(there, _)| there == name);
-    let all = loop {
-        let all = samples(&address);
-        if is_of("nearside_host_response_seconds_bucket", &all) {
-            break all;
-        }
-    };
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/grafana.dashboard.json");
-    let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
-    let panels = dashboard["panels"].as_array().unwrap();
-    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
-    let queries: Vec<&str> = targets.map(|target| target["expr"].as_str().unwrap()).collect();
-    assert!(queries.len() >= 10, "{queries:?}");
-    let mut rules = String::from("groups:\n- name: dashboard\n  rules:\n");
-    for (nth, query) in queries.iter().enumerate() {
-        let words = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        let names: Vec<&str> = words.filter(|word| word.starts_with("nearside_")).collect();
-        assert!(!names.is_empty(), "{query}");
-        for name in names {
-            assert!(is_of(name, &all), "{name} of {query}");
-        }
-        // What Grafana puts there.
-        let query = query.replace("$__rate_interval", "1m").replace("$subsystem", ".*");
-        rules += &format!("  - record: query:{nth}\n    expr: {}\n", Value::from(query));
-    }
-    let path = folder.path().join("rules.yml");
-    std::fs::write(&path, rules).unwrap();
-    let mut promtool = Program::new("promtool");
-    let ran = Ran::from(promtool.args(["check", "rules"]).arg(&path).output().unwrap());
-    assert!(ran.code == 0, "{} {}", ran.text(), ran.err);
 }

@@ -8,6 +8,7 @@ mod bench_replay;
 mod control;
 mod counts;
 mod cp;
+mod dashboard;
 mod diff;
 mod disks;
 mod errors;
