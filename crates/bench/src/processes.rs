@@ -1,5 +1,6 @@
 //! Whole processes beside whole processes: what who types a command waits for, from the start of the process
-//! to its end, Nearside on an image beside ripgrep, grep, find and cat on a loop mount of the same image.
+//! to its end, Nearside on an image beside ripgrep, grep, find, cat and cp on a loop mount of the same image,
+//! and debugfs on the image.
 //!
 //! All have all cores, and their files in the page cache. ripgrep runs as its users run it, with the
 //! threads and the mapping that it chooses itself, and in a second row as the targets name it. Rounds take
@@ -27,6 +28,8 @@ struct Contestant {
     name: String,
     program: PathBuf,
     arguments: Vec<String>,
+    /// What it makes, and what is not there when it begins.
+    makes: Option<PathBuf>,
     times_ms: Vec<f64>,
 }
 
@@ -55,11 +58,21 @@ impl Said {
 impl Contestant {
     fn new(name: &str, program: &Path, arguments: &[&str]) -> Contestant {
         let arguments = arguments.iter().map(|&a| a.to_owned()).collect();
-        Contestant { name: name.to_owned(), program: program.to_owned(), arguments, times_ms: Vec::new() }
+        let (name, program) = (name.to_owned(), program.to_owned());
+        Contestant { name, program, arguments, makes: None, times_ms: Vec::new() }
+    }
+
+    /// The same, which makes a folder.
+    fn making(self, folder: &Path) -> Contestant {
+        Contestant { makes: Some(folder.to_owned()), ..self }
     }
 
     /// Runs it once; its time in milliseconds, and what it said.
     fn run(&self, buffer: &mut [u8]) -> Result<(f64, Said), Failure> {
+        if let Some(folder) = self.makes.as_deref() {
+            let _ = std::fs::remove_dir_all(folder);
+            std::fs::create_dir(folder)?;
+        }
         let start = Instant::now();
         let mut child = Command::new(&self.program)
             .args(&self.arguments)
@@ -215,6 +228,19 @@ fn on_a_tree(peers: &Peers, folder: &Path, sink: Sink<'_>) -> Result<(), Failure
         sink(warm_session(peers, &ext4, &written)?.beside(&Figure::of(&peer.name, "ms", &peer.times_ms)));
     }
 
+    let copies = folder.join("copies");
+    let out = copies.display().to_string();
+    let mut who = vec![
+        peers.ours("ext4", &ext4, &["cp", "-a", "/deep", &out]).making(&copies),
+        Contestant::new("cp -a", Path::new("cp"), &["-a", &at, &out]).making(&copies),
+    ];
+    who.extend(tool("debugfs").map(|debugfs| {
+        let image = ext4.display().to_string();
+        Contestant::new("debugfs rdump", &debugfs, &["-R", &format!("rdump /deep {out}"), &image])
+            .making(&copies)
+    }));
+    copied("20,000 files of 16 KiB copied out", &mut who, peers.rounds, written.bytes, sink)?;
+
     let work = "find / over 20,000 files";
     let Some(find) = tool("find") else { return Ok(()) };
     let root = mount.path("/").display().to_string();
@@ -229,6 +255,36 @@ fn on_a_tree(peers: &Peers, folder: &Path, sink: Sink<'_>) -> Result<(), Failure
     }
     kinds.iter().try_for_each(|&kind| std::fs::remove_file(image(kind)))?;
     Ok(())
+}
+
+/// Copies of so many bytes: ours beside each of the others'.
+fn copied(
+    work: &str,
+    who: &mut [Contestant],
+    rounds: usize,
+    bytes: u64,
+    sink: Sink<'_>,
+) -> Result<(), Failure> {
+    for one in &*who {
+        one.run(&mut [0; 4096])?;
+        let copied = one.makes.as_deref().map_or(Ok(0), bytes_in)?;
+        if copied != bytes {
+            return Err(format!("{} copied {copied} bytes of {bytes}", one.name).into());
+        }
+    }
+    contest(who, rounds, |_| 0, 0)?;
+    who[1..].iter().for_each(|peer| beside(work, &who[0], peer, sink));
+    who[0].makes.as_deref().map_or(Ok(()), std::fs::remove_dir_all)?;
+    Ok(())
+}
+
+/// Bytes of all regular files below a folder.
+fn bytes_in(folder: &Path) -> std::io::Result<u64> {
+    std::fs::read_dir(folder)?.try_fold(0, |sum, entry| {
+        let entry = entry?;
+        let is = entry.metadata()?;
+        Ok(sum + if is.is_dir() { bytes_in(&entry.path())? } else { is.len() })
+    })
 }
 
 /// The same search in a session that is there already, its caches filled.
@@ -293,7 +349,13 @@ fn on_large_files(peers: &Peers, folder: &Path, sink: Sink<'_>) -> Result<(), Fa
         contest(&mut who, peers.rounds, |said| said.bytes, GIB as u64 / 4)?;
         beside("cat of 256 MiB", &who[0], &who[1], sink);
     }
-    Ok(())
+    let copies = folder.join("copies");
+    let out = copies.display().to_string();
+    let mut who = [
+        peers.ours("ext4", &image, &["cp", "-a", "/part", &out]).making(&copies),
+        Contestant::new("cp -a", Path::new("cp"), &["-a", &at("part"), &out]).making(&copies),
+    ];
+    copied("256 MiB copied out", &mut who, peers.rounds, GIB as u64 / 4, sink)
 }
 
 #[cfg(test)]

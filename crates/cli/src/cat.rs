@@ -1,21 +1,18 @@
 //! `nearside cat`: a file's bytes, read by the drive, as they are.
-//!
-//! Of an image that nobody writes the drive says where they lie, and the kernel hands them on from its page
-//! cache. Where that ends, for whatever reason, the drive reads what follows.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::Write;
-use std::ops::ControlFlow;
 use std::slice;
 
 use clap::Args;
-use nearside_fsrlib::{Ask, EXTENT_INLINE, EXTENT_ZEROS, Operation, Record};
+use nearside_fsrlib::{Operation, Record};
 use nearside_instrument::words;
 use serde_json::json;
 
 use crate::args::DriveArgs;
 use crate::drive::{self, Drive};
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
+use crate::hand_on::{Piece, hand_on};
 use crate::out::{self, Out};
 
 const EXAMPLES: &str = "\
@@ -43,8 +40,6 @@ pub struct CatArgs {
     drive: DriveArgs,
 }
 
-/// Bytes that the kernel hands on in one call: as far as progress is behind.
-const PIECE: u64 = 1 << 20;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 pub fn run(mut args: CatArgs) -> Outcome {
@@ -55,7 +50,12 @@ pub fn run(mut args: CatArgs) -> Outcome {
     for path in &args.paths {
         let offset = match args.drive.json || out.terminal {
             true => args.offset,
-            false => hand_on(&mut drive, path, args.offset, end, &mut out)?,
+            false => hand_on(&mut drive, drive::target(path), true, args.offset, end, |_, len, piece| {
+                Ok(match piece {
+                    Piece::Image(image, at) => out.send(image, at, len)?,
+                    Piece::Zeros => out.write(&ZEROS[..ZEROS.len().min(len)])?,
+                })
+            })?,
         };
         let operation = Operation::Read { offset, len: end - offset };
         let failed = drive.each_file(slice::from_ref(path), false, &operation, |name, record| {
@@ -75,40 +75,4 @@ pub fn run(mut args: CatArgs) -> Outcome {
     }
     drive.finish(&mut out)?;
     Ok(code)
-}
-
-/// Has the kernel hand on a file's bytes from `offset` to `end`, as far as that goes; to where it went. What
-/// is refused the drive is asked once more, and says so.
-fn hand_on(drive: &mut Drive, path: &OsStr, offset: u64, end: u64, out: &mut Out) -> Result<u64, Failure> {
-    let Some(image) = drive.image() else { return Ok(offset) };
-    let seen = drive.seen();
-    let (mut at, mut size) = (offset, 0);
-    let ask = Ask { target: drive::target(path), operation: Operation::Map, follow: true };
-    let _refused = drive.ask(&ask, |record| {
-        let (from, to, place) = match record {
-            Record::File { size: is, .. } => {
-                size = is;
-                return Ok(ControlFlow::Continue(()));
-            }
-            Record::Extent { from, len, offset } => {
-                (from, from.saturating_add(len).min(size).min(end), offset)
-            }
-            _ => return Ok(ControlFlow::Continue(())),
-        };
-        while (from..to).contains(&at) {
-            let left = (to - at).min(PIECE);
-            let handed = match place {
-                EXTENT_INLINE => 0,
-                EXTENT_ZEROS => out.write(&ZEROS[..ZEROS.len().min(left as usize)])?,
-                place => out.send(&image, place.saturating_add(at - from), left as usize)?,
-            };
-            if handed == 0 {
-                return Ok(ControlFlow::Break(()));
-            }
-            at += handed as u64;
-            seen.add(0, handed as u64);
-        }
-        Ok(if at < end && at >= to { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
-    })?;
-    Ok(at)
 }

@@ -33,6 +33,7 @@ mod fnmatch;
 mod format;
 mod gather;
 mod grep;
+mod hand_on;
 mod in_use;
 mod info;
 mod interrupt;

@@ -12,9 +12,9 @@ use std::path::Path;
 use std::rc::Rc;
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, chmod, chmodat, chownat, fchmod,
-    fchown, fstat, futimens, linkat, makedev, mkdirat, mknodat, openat, statat, symlinkat, unlinkat,
-    utimensat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, SeekFrom, Timespec, Timestamps, Uid, chmod, chmodat, chownat,
+    copy_file_range, fchmod, fchown, fstat, futimens, linkat, makedev, mkdirat, mknodat, openat, seek,
+    sendfile, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -23,6 +23,7 @@ use super::attributes::{Attribute, Copied};
 use super::{BY_ACL, Destination, Done, How, Item, Range, Trouble, words};
 use crate::failure::Failure;
 use crate::format;
+use crate::hand_on::Piece;
 use crate::mounted::join;
 
 /// A folder, without leave to read it.
@@ -319,6 +320,23 @@ impl Destination for Folder {
             Some(open) => Ok(open.file.write_all_at(bytes, offset)?),
             None => Ok(()),
         }
+    }
+
+    fn hand_on(&mut self, offset: u64, len: usize, piece: Piece<'_>) -> usize {
+        let Some(Open { file, .. }) = &self.open else { return 0 };
+        let Piece::Image(image, at) = piece else {
+            // It was empty, and has its length at the end.
+            return len;
+        };
+        // Where both lie in one file system this may share blocks, else it copies from page to page.
+        let shared = copy_file_range(image, Some(&mut { at }), file, Some(&mut { offset }), len);
+        if let Ok(copied @ 1..) = shared {
+            return copied;
+        }
+        // Why not is said by who writes it.
+        let sent =
+            seek(file, SeekFrom::Start(offset)).and_then(|_| sendfile(file, image, Some(&mut { at }), len));
+        sent.unwrap_or(0)
     }
 
     fn end(&mut self, item: &Item, whole: bool) -> Done {

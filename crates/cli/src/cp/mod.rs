@@ -1,7 +1,7 @@
 //! `nearside cp`: files and trees out of a volume, by the habits of GNU cp, or as a tar archive.
 //!
 //! How a file passes: [`walk`] lists its directory by one command of the drive's, asks for small files many
-//! at a time and for large ones as `cat` does, and hands what comes to a [`Destination`]: a folder of this
+//! at a time and has large ones handed on as `cat` does, and hands what comes to a [`Destination`]: a folder of this
 //! host ([`folder`]) or an archive ([`archive`]). Names come from the volume, which may be anybody's: below
 //! the folder that the command line names no link is followed.
 
@@ -18,6 +18,7 @@ use crate::args::DriveArgs;
 use crate::drive::{self, Drive};
 use crate::failure::{Failure, Outcome, complain, complain_of};
 use crate::format;
+use crate::hand_on::Piece;
 use crate::out::Out;
 use crate::users::{NamesArgs, Users};
 
@@ -169,6 +170,11 @@ pub trait Destination {
     fn begin(&mut self, item: &Item, ranges: &[Range]) -> Done;
     /// Bytes of that file.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Done;
+    /// A piece of that file, as the kernel has it; how many of its bytes were taken. Where that is none it is
+    /// written.
+    fn hand_on(&mut self, _offset: u64, _len: usize, _piece: Piece<'_>) -> usize {
+        0
+    }
     /// The end of that file, of which all has come or not.
     fn end(&mut self, item: &Item, whole: bool) -> Done;
     /// The end.

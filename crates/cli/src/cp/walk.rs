@@ -1,7 +1,7 @@
 //! From the volume to a destination: trees directory by directory, files by their ranges.
 //!
 //! Of a directory's files, small ranges are asked for many at a time ([`Drive::ask_each`]) and large ones one
-//! after the other, as `cat` does it ([`Drive::ask`]). Of a file with holes the drive says first where its
+//! after the other, as `cat` does it: handed on by the kernel ([`hand_on`]), or read ([`Drive::ask`]). Of a file with holes the drive says first where its
 //! bytes lie. One file is written at a time.
 
 use std::collections::{HashMap, HashSet};
@@ -17,6 +17,7 @@ use super::{Destination, Done, How, Item, Range, Trouble};
 use crate::drive::Drive;
 use crate::failure::{Failure, complain_about, complain_of};
 use crate::format;
+use crate::hand_on::{Piece, hand_on};
 use crate::mounted::join;
 use crate::out::Out;
 use crate::progress::Progress;
@@ -468,7 +469,17 @@ impl Copy {
         nth: usize,
         range: Range,
     ) -> Result<(), Failure> {
-        let ask = self.read(&files[nth], range);
+        let Range { offset, len } = range;
+        let target = Target::Path(files[nth].item.from.clone());
+        let writing = &mut self.writing;
+        let handed =
+            hand_on(&mut self.drive, target, self.how.follow, offset, offset + len, |at, len, piece| {
+                writing.hand_on(to, files, nth, (at, len), piece)
+            })?;
+        if handed == offset + len {
+            return Ok(());
+        }
+        let ask = self.read(&files[nth], Range { offset: handed, len: offset + len - handed });
         let writing = &mut self.writing;
         let answer = self.drive.ask(&ask, |record| {
             writing.take(to, files, nth, Ok(record))?;
@@ -536,15 +547,8 @@ impl Writing {
         if self.now.failed {
             return Ok(());
         }
-        if let Ok(Record::File { .. } | Record::Data { .. }) = answer
-            && !self.now.begun
-        {
-            let begun = to.begin(item, ranges);
-            self.now.begun = self.came(to, item, begun)?;
-            self.now.failed = !self.now.begun;
-            if self.now.begun {
-                self.say(to, item)?;
-            }
+        if let Ok(Record::File { .. } | Record::Data { .. }) = answer {
+            self.begin(to, &files[nth])?;
         }
         match answer {
             Ok(Record::Data { offset, bytes }) if self.now.begun => {
@@ -557,8 +561,7 @@ impl Writing {
                     None => Err(Trouble::Item("The drive gives bytes that nobody asked for".into())),
                 };
                 self.now.failed = !self.came(to, item, written)?;
-                self.now.bytes += bytes.len() as u64;
-                self.far.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                self.add(bytes.len());
             }
             Ok(Record::Failed { failure, .. }) | Err(failure) => {
                 self.now.failed = true;
@@ -567,6 +570,44 @@ impl Writing {
             Ok(_) => {}
         }
         Ok(())
+    }
+
+    /// Begins a file, where it is not begun.
+    fn begin(&mut self, to: &mut dyn Destination, File { item, ranges }: &File) -> Result<(), Failure> {
+        if !self.now.begun {
+            let begun = to.begin(item, ranges);
+            self.now.begun = self.came(to, item, begun)?;
+            self.now.failed = !self.now.begun;
+            if self.now.begun {
+                self.say(to, item)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// So many bytes of the file came.
+    fn add(&mut self, bytes: usize) {
+        self.now.bytes += bytes as u64;
+        self.far.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Has the kernel hand on a piece of the `nth` file; how many of its bytes it has.
+    fn hand_on(
+        &mut self,
+        to: &mut dyn Destination,
+        files: &[File],
+        nth: usize,
+        (offset, len): (u64, usize),
+        piece: Piece<'_>,
+    ) -> Result<usize, Failure> {
+        self.turn_to(to, files, nth)?;
+        self.begin(to, &files[nth])?;
+        if self.now.failed {
+            return Ok(0);
+        }
+        let handed = to.hand_on(offset, len, piece);
+        self.add(handed);
+        Ok(handed)
     }
 
     /// Ends the files before the `nth`.

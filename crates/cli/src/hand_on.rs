@@ -1,0 +1,66 @@
+//! A file's bytes as the kernel has them of the image: of one that nobody writes the drive says where they
+//! lie, and the kernel hands them on from its page cache. Where that ends, for whatever reason, the drive
+//! reads what follows.
+
+use std::ops::ControlFlow;
+
+use nearside_fsrlib::{Ask, EXTENT_INLINE, EXTENT_ZEROS, Operation, Record, Target};
+use nearside_store::File;
+
+use crate::drive::Drive;
+use crate::failure::Failure;
+
+/// Bytes that are handed on in one call: as far as progress is behind.
+const PIECE: u64 = 1 << 20;
+
+/// A piece of a file.
+pub enum Piece<'a> {
+    /// Bytes of the image from there on.
+    Image(&'a File, u64),
+    /// A hole, or what was never written.
+    Zeros,
+}
+
+/// Hands `to` the pieces of a file from byte `offset` to `end`: where each begins, how long it is, what it
+/// is; it says how many of its bytes it took. To where that went. What is refused the drive is asked once
+/// more by who reads the rest, and says so.
+pub fn hand_on(
+    drive: &mut Drive,
+    target: Target,
+    follow: bool,
+    offset: u64,
+    end: u64,
+    mut to: impl FnMut(u64, usize, Piece<'_>) -> Result<usize, Failure>,
+) -> Result<u64, Failure> {
+    let Some(image) = drive.image() else { return Ok(offset) };
+    let seen = drive.seen();
+    let (mut at, mut size) = (offset, 0);
+    let ask = Ask { target, operation: Operation::Map, follow };
+    let _refused = drive.ask(&ask, |record| {
+        let (from, until, place) = match record {
+            Record::File { size: is, .. } => {
+                size = is;
+                return Ok(ControlFlow::Continue(()));
+            }
+            Record::Extent { from, len, offset } => {
+                (from, from.saturating_add(len).min(size).min(end), offset)
+            }
+            _ => return Ok(ControlFlow::Continue(())),
+        };
+        while (from..until).contains(&at) {
+            let left = (until - at).min(PIECE) as usize;
+            let handed = match place {
+                EXTENT_INLINE => 0,
+                EXTENT_ZEROS => to(at, left, Piece::Zeros)?,
+                place => to(at, left, Piece::Image(&image, place.saturating_add(at - from)))?,
+            };
+            if handed == 0 {
+                return Ok(ControlFlow::Break(()));
+            }
+            at += handed as u64;
+            seen.add(0, handed as u64);
+        }
+        Ok(if at < end && at >= until { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    })?;
+    Ok(at)
+}
