@@ -25,7 +25,7 @@ pub use interchange::KeyError;
 pub use key::Key;
 pub use keyring::{add as add_to_keyring, in_keyring};
 pub use nearside_spec::fabrics::authentication::Explanation;
-pub use tls::{Identity, Psk, TlsKey};
+pub use tls::{Identity, Psk, TlsKey, record_keys};
 
 /// A number that is not zero, and not the same twice but by chance.
 fn seqnum() -> std::io::Result<u32> {

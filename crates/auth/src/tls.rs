@@ -194,16 +194,37 @@ fn derive(
     context: &str,
     labels: Labels,
 ) -> Option<Zeroizing<Vec<u8>>> {
-    let (label, len) = (format!("tls13 {label}"), hash.bytes() as u16);
-    let (label_len, context_len) = (label.len() as u8, u8::try_from(context.len()).ok()?);
     let key = hash.mac(&vec![0; hash.bytes()], &[secret]);
+    expand(hash, &key, label, context, hash.bytes(), labels)
+}
+
+/// HKDF-Expand-Label, for no more bytes than a hash has; `None`: the context is too long.
+fn expand(
+    hash: Hash,
+    key: &[u8],
+    label: &str,
+    context: &str,
+    bytes: usize,
+    labels: Labels,
+) -> Option<Zeroizing<Vec<u8>>> {
+    let (label, len) = (format!("tls13 {label}"), bytes as u16);
+    let (label_len, context_len) = (label.len() as u8, u8::try_from(context.len()).ok()?);
     let (label, context) = (label.as_bytes(), context.as_bytes());
-    Some(match labels {
+    let mut made = match labels {
         Labels::Standard => {
-            hash.mac(&key, &[&len.to_be_bytes(), &[label_len], label, &[context_len], context, &[1]])
+            hash.mac(key, &[&len.to_be_bytes(), &[label_len], label, &[context_len], context, &[1]])
         }
-        Labels::Compat => hash.mac(&key, &[&len.to_le_bytes(), label, context, &[1]]),
-    })
+        Labels::Compat => hash.mac(key, &[&len.to_le_bytes(), label, context, &[1]]),
+    };
+    made.truncate(bytes);
+    Some(made)
+}
+
+/// The key and the nonce of a direction's records, of its traffic secret (RFC 8446, 7.3): 16 bytes, or 32
+/// where the suite's hash is SHA-384, and 12.
+pub fn record_keys(hash: Hash, secret: &[u8]) -> [Zeroizing<Vec<u8>>; 2] {
+    let of = |label, bytes| expand(hash, secret, label, "", bytes, Labels::Standard).unwrap_or_default();
+    [of("key", if hash == Hash::Sha384 { 32 } else { 16 }), of("iv", 12)]
 }
 
 impl FromStr for TlsKey {
@@ -229,6 +250,21 @@ impl fmt::Debug for Psk {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// RFC 8448, 3: the server's handshake traffic keys.
+    #[test]
+    fn keys_of_records() {
+        let bytes = |hex: &str| -> Vec<u8> {
+            let digit = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+            (0..hex.len()).step_by(2).map(digit).collect()
+        };
+        let secret = bytes("b67b7d690cc16c4e75e54213cb2d37b4e9c912bcded9105d42befd59d391ad38");
+        let [key, iv] = record_keys(Hash::Sha256, &secret);
+        assert_eq!(key[..], bytes("3fce516009c21727d0f2e4e86ee403bc"));
+        assert_eq!(iv[..], bytes("5d313eb2671276ee13000b30"));
+        let [key, iv] = record_keys(Hash::Sha384, &[0; 48]);
+        assert_eq!((key.len(), iv.len()), (32, 12));
+    }
 
     const HOST: &str = "nqn.2026-11.example:host";
     const DISKS: &str = "nqn.2026-11.example:disks";

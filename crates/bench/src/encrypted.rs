@@ -45,7 +45,8 @@ pub fn encrypted(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     let (rounds, time) = if fast { (3, 300) } else { (9, 1_000) };
     let time = Duration::from_millis(time);
     let key = TlsKey::generate(None, 32)?;
-    let (mut plain, mut over_tls) = (Loads::over(None)?, Loads::over(Some((key, Tls::new(OpenSsl))))?);
+    let (mut plain, mut over_tls) =
+        (Loads::over(None)?, Loads::over(Some((key, Tls::new(OpenSsl::default()))))?);
     let mut runs: [[Vec<f64>; 2]; 3] = Default::default();
     // The first round warms what there is.
     for round in 0..=rounds {

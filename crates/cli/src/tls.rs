@@ -6,13 +6,18 @@ use nearside_channel::Tls;
 pub const NONE: &str = "tls: this build has none (its feature `tls`)";
 
 /// TLS by OpenSSL.
-#[cfg(feature = "tls")]
 pub fn here() -> Result<Tls, String> {
-    Ok(Tls::new(nearside_tls::OpenSsl))
+    of_server(false)
+}
+
+/// TLS by OpenSSL, and after a handshake by the kernel where that is wanted and it can.
+#[cfg(feature = "tls")]
+pub fn of_server(kernel: bool) -> Result<Tls, String> {
+    Ok(Tls::new(nearside_tls::OpenSsl { kernel }))
 }
 
 /// None.
 #[cfg(not(feature = "tls"))]
-pub fn here() -> Result<Tls, String> {
+pub fn of_server(_kernel: bool) -> Result<Tls, String> {
     Err(NONE.to_owned())
 }

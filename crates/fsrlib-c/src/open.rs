@@ -74,7 +74,7 @@ impl How {
 /// TLS by OpenSSL.
 #[cfg(feature = "tls")]
 fn encrypts() -> Result<Tls, String> {
-    Ok(Tls::new(nearside_tls::OpenSsl))
+    Ok(Tls::new(nearside_tls::OpenSsl::default()))
 }
 
 /// None.

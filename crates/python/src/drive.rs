@@ -58,7 +58,7 @@ struct OpenArgs {
 /// TLS by OpenSSL.
 #[cfg(feature = "tls")]
 fn encrypts() -> Result<Tls, String> {
-    Ok(Tls::new(nearside_tls::OpenSsl))
+    Ok(Tls::new(nearside_tls::OpenSsl::default()))
 }
 
 /// None.

@@ -2,7 +2,7 @@
 //! calls (SSL_CTX_set_psk_find_session_callback(3), SSL_CTX_set_psk_use_session_callback(3)).
 
 use std::ffi::{c_int, c_uint};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use foreign_types::{ForeignType, ForeignTypeRef};
 use nearside_auth::{Hash, Psk};
@@ -11,6 +11,8 @@ use openssl::error::ErrorStack;
 use openssl::ex_data::Index;
 use openssl::ssl::{Ssl, SslContextBuilder, SslRef, SslSession};
 use openssl_sys as ffi;
+
+use crate::kernel::Secrets;
 
 type FindSession = unsafe extern "C" fn(*mut ffi::SSL, *const u8, usize, *mut *mut ffi::SSL_SESSION) -> c_int;
 type UseSession = unsafe extern "C" fn(
@@ -46,6 +48,8 @@ pub(crate) struct Held {
     pub(crate) psk: Option<Psk>,
     /// What finds that, until the host has named it.
     pub(crate) find: Option<Find>,
+    /// What the kernel is given, where it goes on after the handshake.
+    pub(crate) secrets: Option<Arc<Secrets>>,
 }
 
 fn index() -> Result<Index<Ssl, Held>, ErrorStack> {

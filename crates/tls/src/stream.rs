@@ -12,16 +12,22 @@ use openssl::ssl::{
     SslMode, SslOptions, SslSessionCacheMode, SslStream, SslVerifyMode, SslVersion,
 };
 
+use crate::kernel::Kernel;
 use crate::psk::{Held, find_by, held, hold, offer_by, offered};
 
 /// TLS by OpenSSL.
-#[derive(Clone, Copy, Debug)]
-pub struct OpenSsl;
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenSsl {
+    /// What follows a controller's handshake is the kernel's, where it has TLS.
+    pub kernel: bool,
+}
 
 /// A connection of either end.
 #[derive(Debug)]
 struct Stream {
     inner: SslStream<Socket>,
+    /// Who goes on after the handshake, where that is not OpenSSL.
+    kernel: Option<Kernel>,
     is_host: bool,
     /// Pieces that go into one record.
     record: Vec<u8>,
@@ -78,6 +84,11 @@ fn context(method: SslMethod) -> Result<SslContextBuilder, ErrorStack> {
     let auto_retry = SslMode::AUTO_RETRY.bits() as std::ffi::c_long;
     // SAFETY: the context is there, and the call clears bits of its mode.
     unsafe { openssl_sys::SSL_CTX_ctrl(context.as_ptr(), CLEAR_MODE, auto_retry, std::ptr::null_mut()) };
+    context.set_keylog_callback(|ssl, line| {
+        if let Some(secrets) = held(ssl).and_then(|held| held.secrets.as_ref()) {
+            secrets.hear(line);
+        }
+    });
     Ok(context)
 }
 
@@ -96,7 +107,8 @@ impl Encrypt for OpenSsl {
     fn accept(&self, socket: Arc<TcpStream>, find: Find) -> Result<Box<dyn Encrypted>, TlsError> {
         let end = || {
             let mut ssl = Ssl::new(of_controller()?)?;
-            hold(&mut ssl, Held { find: Some(find), ..Held::default() })?;
+            let secrets = self.kernel.then(Arc::default);
+            hold(&mut ssl, Held { find: Some(find), secrets, ..Held::default() })?;
             ssl.set_accept_state();
             Stream::over(ssl, socket, false)
         };
@@ -124,7 +136,8 @@ fn of_controller() -> Result<&'static SslContext, ErrorStack> {
         if let Some(psk) = &psk {
             ssl.set_ciphersuites(suite(psk.hash))?;
         }
-        hold(ssl, Held { named: named.into_iter().next(), psk, find: None })?;
+        let secrets = held(ssl).and_then(|held| held.secrets.clone());
+        hold(ssl, Held { named: named.into_iter().next(), psk, find: None, secrets })?;
         Ok(ClientHelloResponse::SUCCESS)
     });
     find_by(&mut context);
@@ -145,7 +158,18 @@ fn of_host() -> Result<&'static SslContext, ErrorStack> {
 
 impl Stream {
     fn over(ssl: Ssl, socket: Arc<TcpStream>, is_host: bool) -> Result<Stream, ErrorStack> {
-        Ok(Stream { inner: SslStream::new(ssl, Socket(socket))?, is_host, record: Vec::new() })
+        let inner = SslStream::new(ssl, Socket(socket))?;
+        Ok(Stream { inner, kernel: None, is_host, record: Vec::new() })
+    }
+
+    /// Leaves what follows the handshake to the kernel, where that is wanted and it can: OpenSSL has read no
+    /// more than the handshake's own records.
+    fn hand_over(&mut self) -> io::Result<()> {
+        let held = held(self.inner.ssl());
+        if let Some(Held { psk: Some(psk), secrets: Some(secrets), .. }) = held {
+            self.kernel = Kernel::take_over(&self.inner.get_ref().0, psk.hash, secrets)?;
+        }
+        Ok(())
     }
 
     fn failed(&self, error: Error) -> TlsError {
@@ -171,7 +195,10 @@ impl Encrypted for Stream {
     fn handshake(&mut self) -> Result<bool, TlsError> {
         match self.inner.do_handshake() {
             // Each end has proved that it has the PSK, and nothing else did.
-            Ok(()) if self.inner.ssl().session_reused() => Ok(true),
+            Ok(()) if self.inner.ssl().session_reused() => {
+                self.hand_over().map_err(TlsError::Io)?;
+                Ok(true)
+            }
             Ok(()) => Err(TlsError::NotTaken),
             Err(error) if is_waiting(&error) => Ok(false),
             Err(error) => Err(self.failed(error)),
@@ -183,10 +210,13 @@ impl Encrypted for Stream {
     }
 
     fn has_more(&self) -> bool {
-        self.inner.ssl().pending() > 0
+        self.kernel.is_none() && self.inner.ssl().pending() > 0
     }
 
     fn finish(&mut self) {
+        if let Some(kernel) = &mut self.kernel {
+            return kernel.finish();
+        }
         // Said once: a second call would wait for the peer's own farewell, and read what comes before it.
         if !self.inner.get_shutdown().contains(ShutdownState::SENT) {
             let _ = self.inner.shutdown();
@@ -232,11 +262,19 @@ impl Read for Stream {
         if to.is_empty() {
             return Ok(0);
         }
+        if let Some(kernel) = &mut self.kernel {
+            return kernel.read(&mut [IoSliceMut::new(to)]);
+        }
         plain(self.inner.ssl_read(to))
     }
 
     /// What a record has, across the pieces.
     fn read_vectored(&mut self, to: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        if let Some(kernel) = &mut self.kernel
+            && to.iter().any(|piece| !piece.is_empty())
+        {
+            return kernel.read(to);
+        }
         let mut total = 0;
         for piece in to.iter_mut().filter(|piece| !piece.is_empty()) {
             if total > 0 && !self.has_more() {
@@ -258,6 +296,9 @@ impl Write for Stream {
         if bytes.is_empty() {
             return Ok(0);
         }
+        if self.kernel.is_some() {
+            return self.inner.get_mut().write(bytes);
+        }
         plain(self.inner.ssl_write(&bytes[..bytes.len().min(RECORD)]))
     }
 
@@ -265,6 +306,9 @@ impl Write for Stream {
     fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         if let [only] = pieces {
             return self.write(only);
+        }
+        if self.kernel.is_some() {
+            return (&*self.inner.get_ref().0).write_vectored(pieces);
         }
         let mut record = std::mem::take(&mut self.record);
         record.clear();

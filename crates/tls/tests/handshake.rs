@@ -25,14 +25,14 @@ fn sockets() -> (TcpStream, TcpStream) {
 fn host_end(socket: TcpStream, psk: Psk) -> Channel {
     socket.set_nonblocking(true).unwrap();
     let mut channel = Channel::plain(socket);
-    channel.connect(&Tls::new(OpenSsl), psk).unwrap();
+    channel.connect(&Tls::new(OpenSsl::default()), psk).unwrap();
     channel
 }
 
 fn controller_end(socket: TcpStream, find: &Find) -> Channel {
     socket.set_nonblocking(true).unwrap();
     let mut channel = Channel::plain(socket);
-    channel.accept(&Tls::new(OpenSsl), find).unwrap();
+    channel.accept(&Tls::new(OpenSsl::default()), find).unwrap();
     channel
 }
 

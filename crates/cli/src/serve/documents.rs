@@ -228,6 +228,7 @@ fn the_schema_and_the_reader_take_and_refuse_the_same() {
         ("open = false", "open = 0"),
         ("programs = false", "programs = 'yes'"),
         ("rules = false", "rules = 'yes'"),
+        ("kernel-tls = false", "kernel-tls = 'yes'"),
         ("iops = 20000", "iops = 0"),
         ("iops = 20000", "iops = 1000000001"),
         ("bandwidth = \"500MiB\"", "bandwidth = \"0\""),

@@ -264,7 +264,8 @@ fn let_go(subsystem: &Subsystem<AnyStore, Fsr>, nqn: &str, nsid: u32) -> Option<
 impl ServedDrive {
     /// Opens the stores, listens, serves.
     pub fn start(plan: &Plan) -> Result<ServedDrive, String> {
-        let options = Options { threads: plan.threads, tls: crate::tls::here().ok(), ..Options::default() };
+        let tls = crate::tls::of_server(plan.kernel_tls).ok();
+        let options = Options { threads: plan.threads, tls, ..Options::default() };
         let connections = options.connections;
         let target = AnyTarget::new(options).map_err(|e| e.to_string())?;
         let threads = plan.near_data_threads.unwrap_or_else(|| Workers::usual(1));

@@ -444,6 +444,9 @@ pub struct Plan {
     pub rules: bool,
     #[serde(default)]
     pub tls: Tls,
+    /// The kernel encrypts, where it can.
+    #[serde(default)]
+    pub kernel_tls: bool,
     pub subsystem: Vec<SubsystemPlan>,
 }
 
@@ -573,6 +576,7 @@ impl Plan {
             near_data_threads: self.near_data_threads,
             programs: self.programs,
             rules: self.rules,
+            kernel_tls: self.kernel_tls,
             subsystem: subsystem.collect(),
             ..new.clone()
         }
@@ -637,6 +641,7 @@ impl Plan {
             programs: args.programs,
             rules: args.rules,
             tls: Tls::default(),
+            kernel_tls: false,
             subsystem: vec![subsystem],
         }
     }

@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 
 /// This machine, seen from the guest.
 pub const HOST: &str = "10.0.2.2";
+/// What runs this build in a guest that has other libraries.
+pub const NEARSIDE: &str = "/job/ld-linux-x86-64.so.2 --library-path /job /job/nearside";
 /// From power-on to the agent's first word, on a machine that does other things as well.
 const BOOT: Duration = Duration::from_secs(600);
 /// A command's time, where nothing else is said.
@@ -98,8 +100,9 @@ impl Guest {
         Guest::boot_built(qemu, more, folder, &built, files)
     }
 
-    /// A guest of the newest kernel that Debian has, with its newest nvme-cli, `tlshd` and `keyctl`, and
-    /// without this build's `nearside`. Where they cannot be fetched the test is left out.
+    /// A guest of the newest kernel that Debian has, with its newest nvme-cli, `tlshd` and `keyctl`; this
+    /// build's `nearside`, with this machine's libraries, is there as [`NEARSIDE`]. Where they cannot be fetched
+    /// the test is left out.
     pub fn boot_newest(test: &str, folder: &Path) -> Option<Guest> {
         let built = root().join("target/guest-newest");
         let mut build = Command::new(script("build.sh"));
@@ -111,7 +114,16 @@ impl Guest {
             return None;
         }
         assert!(build.status.success(), "{said}");
-        Some(Guest::boot_built("qemu-system-x86_64".as_ref(), &[], folder, &built, &[]))
+        let own = folder.join("own");
+        fs::create_dir_all(&own).unwrap();
+        let nearside = env!("CARGO_BIN_EXE_nearside");
+        must(Command::new("strip").arg("-o").arg(own.join("nearside")).arg(nearside));
+        let linked = Command::new("ldd").arg(nearside).output().unwrap();
+        let linked = String::from_utf8(linked.stdout).unwrap();
+        let libraries = linked.split_whitespace().filter(|word| word.starts_with('/'));
+        let files: Vec<PathBuf> = libraries.map(PathBuf::from).chain([own.join("nearside")]).collect();
+        let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
+        Some(Guest::boot_built("qemu-system-x86_64".as_ref(), &[], folder, &built, &files))
     }
 
     /// Boots what was built in a folder, with files in its `/job`.

@@ -200,6 +200,7 @@ fn the_newest_linux_proves_who_it_is_and_encrypts() {
     proof::proves_who_it_is(&mut guest, folder.path());
     tls::connects_by_tls(&mut guest, folder.path());
     tls::concatenates(&mut guest, folder.path());
+    tls::the_kernel_encrypts(&mut guest);
 }
 
 /// Several queues, some of them polled.

@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use super::guest::{Guest, HOST};
+use super::guest::{Guest, HOST, NEARSIDE};
 use super::secured::{Secured, keeps_what_is_written, queues, refused};
 use super::told;
 
@@ -177,6 +177,61 @@ pub fn concatenates(guest: &mut Guest, folder: &Path) {
     assert!(!tap.has_seen(PLAIN));
     assert_eq!(served.count(COUNTS[1]), 0);
     served.server.stop();
+}
+
+/// What a server of the guest's own has its kernel encrypt, and what it does not.
+pub fn the_kernel_encrypts(guest: &mut Guest) {
+    let host = guest.sh("cat /etc/nvme/hostnqn").trim().to_owned();
+    // Of this guest alone: how many connections its kernel has sent and received by TLS.
+    let by_kernel = |guest: &mut Guest| {
+        let counted = guest.sh("cat /proc/net/tls_stat");
+        ["TlsTxSw", "TlsRxSw", "TlsDecryptError"].map(|name| -> u64 {
+            let line = counted.lines().find(|line| line.split_whitespace().next() == Some(name));
+            line.and_then(|line| line.split_whitespace().nth(1)).unwrap().parse().unwrap()
+        })
+    };
+    for (kind, kernel) in [(KINDS[0], true), (KINDS[1], true), (KINDS[1], false)] {
+        let nqn = kind.nqn();
+        let key = guest.sh(&format!("nvme gen-tls-key --hmac={}", kind.hmac)).trim().to_owned();
+        has_only(guest, &key, 1, &host, &nqn);
+        let file = format!(
+            "listen = ['127.0.0.1:4420']\ncontrol = '/tmp/own.sock'\ntls = 'required'\nkernel-tls = {kernel}\n{}",
+            subsystem(&nqn, &[(&host, "tls-key-file = '/tmp/own.tls'".into())])
+        );
+        guest.sh(&format!("cat > /tmp/own.toml <<'FILE'\n{file}FILE"));
+        guest.sh(&format!("umask 077 && echo {key} > /tmp/own.tls"));
+        guest
+            .sh(&format!("{NEARSIDE} serve --config /tmp/own.toml > /tmp/own 2>&1 & echo $! > /tmp/own.pid"));
+        guest.until("[ -S /tmp/own.sock ]");
+        let connect = format!("nvme connect -t tcp -a 127.0.0.1 -n {nqn} --reconnect-delay=1");
+        let before = by_kernel(guest);
+        guest.sh(&format!("{connect} --tls --hdr-digest --data-digest"));
+        guest.until("[ -b /dev/nvme0n1 ]");
+        // The host's are the kernel's always.
+        let queues = queues(guest);
+        let ends = queues * if kernel { 2 } else { 1 };
+        assert_eq!(by_kernel(guest), [before[0] + ends, before[1] + ends, 0]);
+        keeps_what_is_written(guest);
+        // A host that says farewell, and comes again.
+        guest.sh("nvme reset /dev/nvme0");
+        guest.until("[ $(cat /sys/class/nvme/nvme0/state) = live ]");
+        assert_eq!(by_kernel(guest), [before[0] + 2 * ends, before[1] + 2 * ends, 0]);
+        keeps_what_is_written(guest);
+        guest.sh(&format!("nvme disconnect -n {nqn}"));
+        // OpenSSL at the other end.
+        let drive =
+            format!("-d nvme+tcp://127.0.0.1:4420/{nqn}/1 --hostnqn {host} --tls-key-file /tmp/own.tls");
+        let read =
+            format!("{NEARSIDE} bench run {drive} --bs 128k --iodepth 4 --runtime 2s --output-format json");
+        let run: serde_json::Value = serde_json::from_str(guest.sh(&read).lines().next().unwrap()).unwrap();
+        assert!(run.to_string().contains("iops"), "{run}");
+        // In the clear it is not let in, and whoever has another key is not.
+        refused(guest, &connect, "failed to receive icresp");
+        guest.sh("kill $(cat /tmp/own.pid)");
+        guest.until("! [ -d /proc/$(cat /tmp/own.pid) ]");
+        let said = guest.sh("cat /tmp/own");
+        assert!(!said.contains("panic") && !said.contains(&key[17..33]), "{said}");
+    }
 }
 
 /// All that goes over each queue's connection; also after the host has made them anew.

@@ -31,7 +31,7 @@ fn host(tls_key: Option<&TlsKey>) -> HostOptions {
     HostOptions {
         keep_alive_ms: 0,
         timeout_ms: 60_000,
-        tls: tls_key.map(|key| (key.clone(), Tls::new(OpenSsl))),
+        tls: tls_key.map(|key| (key.clone(), Tls::new(OpenSsl::default()))),
         ..own
     }
 }
@@ -45,7 +45,7 @@ fn keyed(key: &TlsKey) -> Offer<Dram, ()> {
 }
 
 fn with_tls() -> Options {
-    Options { tls: Some(Tls::new(OpenSsl)), ..Options::default() }
+    Options { tls: Some(Tls::new(OpenSsl::default())), ..Options::default() }
 }
 
 /// Without a wait after a failure.
@@ -175,7 +175,7 @@ fn keys_of_authentication_make_a_secure_channel() {
         let server = serve(Offer { mdts: 10, credentials, ..offer(64 << 20) }, at_once());
         let line = line(server.addresses()[0], None);
         let with = |at, keys: &Keys| {
-            let (keys, concatenates) = (Some(keys.clone()), Some(Tls::new(OpenSsl)));
+            let (keys, concatenates) = (Some(keys.clone()), Some(Tls::new(OpenSsl::default())));
             connect(at, HostOptions { keys, concatenates, ..host(None) })
         };
         let controller = with(line.at, &own).unwrap();
@@ -202,7 +202,7 @@ fn keys_of_authentication_make_a_secure_channel() {
     let (own, credentials) = keys(&[Group::Ffdhe2048], false);
     let offered = Offer { credentials: vec![(HOST.to_owned(), credentials)], ..offer(1 << 20) };
     let server = serve(offered, Options { failure_ns: 0, ..Options::default() });
-    let concatenates = Some(Tls::new(OpenSsl));
+    let concatenates = Some(Tls::new(OpenSsl::default()));
     let asked = HostOptions { keys: Some(own), concatenates: concatenates.clone(), ..host(None) };
     let said = connect(server.addresses()[0], asked).map(drop).unwrap_err().to_string();
     assert!(said.contains("Secure channel concatenation mismatch"), "{said}");
@@ -247,7 +247,7 @@ fn carry(
     host.set_nonblocking(true).unwrap();
     let mut target = Channel::plain(socket);
     if let Some((key, of)) = psk {
-        target.connect(&Tls::new(OpenSsl), key.psk(of, NQN)).unwrap();
+        target.connect(&Tls::new(OpenSsl::default()), key.psk(of, NQN)).unwrap();
         while !target.handshake().unwrap() {}
     }
     let (mut bytes, mut came) = (vec![0; 60_000], 0);
