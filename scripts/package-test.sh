@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The packages in fresh roots, as root: package-test.sh [FOLDER]    FOLDER holds them (target/debian)
 # In a Debian 12 made by mmdebstrap: installed, the command run on an image, its manual shown, its unit verified, a program built with the
-# library's; removed and purged, after which no file is left. In Debian 13 the packages and the command. Last what lintian says.
+# library's; removed and purged, after which no file is left. In Debian 13 the packages and the command. Then the service of a machine that
+# is restarted and upgraded while its disk is used (guest/service.sh). Last what lintian says.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${1:-target/debian}
@@ -72,6 +73,9 @@ dpkg --purge libnearside0 nearside >/dev/null
 echo "installed, used and purged"
 SCRIPT
 in_root trixie systemd
+
+step "A Debian 12 with systemd, in QEMU"
+scripts/guest/service.sh "$folder"/nearside_*.deb
 
 step "lintian"
 lintian --no-tag-display-limit "$folder"/*.deb || true
