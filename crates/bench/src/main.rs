@@ -22,6 +22,7 @@ mod paths;
 mod processes;
 mod rules;
 mod scaling;
+mod sizes;
 mod sockets;
 mod tables;
 mod targets;
@@ -43,7 +44,7 @@ struct Args {
     #[arg(long, default_value = "bench")]
     name: String,
     /// Only these groups: floors, io, vfio, attach, pager, scan, generator, sim, paths, medium, scaling,
-    /// near-data, processes, tables, yara, drive, view, tcp, tls.
+    /// near-data, processes, tables, yara, sizes, drive, view, tcp, tls.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Where records are kept.
@@ -73,6 +74,7 @@ const GROUPS: &[Group] = &[
     ("processes", processes::processes),
     ("tables", tables::tables),
     ("yara", rules::rules),
+    ("sizes", sizes::sizes),
     ("drive", figures::idle),
     ("view", view::view),
     ("tcp", tcp::tcp),

@@ -110,6 +110,9 @@ pub const TARGETS: &[Target] = &[
     target("find / over 20,000 files, whole process: ext4 / find", 1.0),
     target("find / over 20,000 files, whole process: F2FS / find", 1.0),
     target("cat of 256 MiB, whole process: ext4 / cat", 1.0),
+    target("20,000 files of 16 KiB copied out, whole process: ext4 / cp -a", 1.0),
+    target("20,000 files of 16 KiB copied out, whole process: ext4 / debugfs rdump", 1.0),
+    target("256 MiB copied out, whole process: ext4 / cp -a", 1.0),
     target("1024 MiB of CSV, of a hundred rows one, in groups, one thread: ext4 / DuckDB", 1.0 / 0.7),
     target("1024 MiB of CSV, of a hundred rows one, in groups, one thread: ext4 / DataFusion", 1.0 / 0.7),
     target(
@@ -248,6 +251,8 @@ mod tests {
     ];
     const BEGIN_FIRST: &str = "<!-- first: written by NEARSIDE_BLESS=1 cargo test -p nearside-bench -->\n";
     const END_FIRST: &str = "<!-- end of first -->\n";
+    const BEGIN_SIZES: &str = "<!-- sizes: written by NEARSIDE_BLESS=1 cargo test -p nearside-bench -->\n";
+    const END_SIZES: &str = "<!-- end of sizes -->\n";
 
     fn record(rows: &[(&str, f64, f64)]) -> Record {
         let figure = |&(name, value, peer): &(&str, f64, f64)| {
@@ -407,12 +412,30 @@ mod tests {
         [rows(&ours, |name| FIRST.contains(&name)), text]
     }
 
+    /// How large it is, by the newest record that says so.
+    fn sizes() -> String {
+        let records = newest();
+        let size = |figure: &&Figure| figure.name.starts_with("size: ");
+        let having = records.iter().filter(|(.., record)| record.figures.iter().any(|f| size(&f)));
+        let (path, _, record) =
+            having.max_by_key(|(path, ..)| path.file_name().map(ToOwned::to_owned)).unwrap();
+        let mut text = "| what | KiB |\n| --- | --- |\n".to_owned();
+        for figure in record.figures.iter().filter(size) {
+            let name = figure.name.trim_start_matches("size: ");
+            text += &format!("| {name} | {} |\n", number(figure.value));
+        }
+        text + &format!("\nFrom studies/record/{}.\n", path.display())
+    }
+
     #[test]
     fn the_readme_has_the_records_tables() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
         let mut readme = std::fs::read_to_string(&path).unwrap();
         let before = readme.clone();
-        for ((begin, end), table) in [(BEGIN_FIRST, END_FIRST), (BEGIN, END)].into_iter().zip(tables()) {
+        let [first, all] = tables();
+        for (begin, end, table) in
+            [(BEGIN_FIRST, END_FIRST, first), (BEGIN, END, all), (BEGIN_SIZES, END_SIZES, sizes())]
+        {
             let (head, rest) = readme.split_once(begin).expect("the table's begin");
             let (_, tail) = rest.split_once(end).expect("the table's end");
             readme = format!("{head}{begin}\n{table}\n{end}{tail}");
