@@ -33,8 +33,8 @@ pub trait Encrypt: Send + Sync {
     fn accept(&self, socket: Arc<TcpStream>, find: Find) -> Result<Box<dyn Encrypted>, TlsError>;
 }
 
-/// An encrypted connection: at most a record (16 KiB) is read or written at once. Until its handshake is
-/// through, nothing else is asked of it.
+/// An encrypted connection: at most a record (16 KiB) is read or written at once, unless it is the kernel's.
+/// Until its handshake is through, nothing else is asked of it.
 pub trait Encrypted: Read + Write + Send {
     /// Goes on with the handshake as far as what came leads; whether it is through.
     ///
@@ -50,6 +50,11 @@ pub trait Encrypted: Read + Write + Send {
 
     /// Says farewell, where the socket takes it.
     fn finish(&mut self);
+
+    /// Whether the kernel encrypts what is written to the socket.
+    fn is_of_kernel(&self) -> bool {
+        false
+    }
 }
 
 /// One that encrypts, to hand on.
@@ -158,6 +163,13 @@ impl Channel {
     #[inline]
     pub fn is_encrypted(&self) -> bool {
         self.tls.is_some()
+    }
+
+    /// Whether what is written to the socket itself goes over the network as it should: it is not encrypted, or
+    /// the kernel does that.
+    #[inline]
+    pub fn is_socket(&self) -> bool {
+        self.tls.as_ref().is_none_or(|tls| tls.is_of_kernel())
     }
 
     /// Whether bytes are here that the socket has no more of.

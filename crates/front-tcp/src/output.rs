@@ -115,9 +115,9 @@ impl Output {
                     }
                 }
             });
-            let done = match channel.is_encrypted() {
-                false => socket::send(channel.socket(), pieces),
-                true => send_record(channel, record, pieces),
+            let done = match channel.is_socket() {
+                true => socket::send(channel.socket(), pieces),
+                false => send_record(channel, record, pieces),
             };
             let (sent, given) = match done {
                 Ok(sent) => sent,

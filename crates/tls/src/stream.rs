@@ -213,6 +213,10 @@ impl Encrypted for Stream {
         self.kernel.is_none() && self.inner.ssl().pending() > 0
     }
 
+    fn is_of_kernel(&self) -> bool {
+        self.kernel.is_some()
+    }
+
     fn finish(&mut self) {
         if let Some(kernel) = &mut self.kernel {
             return kernel.finish();

@@ -41,7 +41,7 @@ pub struct Copy {
 }
 
 /// What comes of it.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Counts {
     files: u64,
     directories: u64,
@@ -49,6 +49,8 @@ struct Counts {
     hard_links: u64,
     special: u64,
     bytes: u64,
+    /// Bytes that the kernel handed on, which the drive did not read.
+    handed_on: u64,
     skipped: u64,
     failed: u64,
 }
@@ -141,8 +143,9 @@ impl Copy {
 
     /// What was copied, for programs.
     pub fn summary(&self) -> Value {
-        let Counts { files, directories, symbolic_links, hard_links, special, bytes, skipped, failed } =
-            self.writing.counts;
+        let counts = self.writing.counts;
+        let Counts { files, directories, symbolic_links, hard_links, special, .. } = counts;
+        let Counts { bytes, handed_on, skipped, failed, .. } = counts;
         json!({
             "type": "copied",
             "files": files,
@@ -151,6 +154,7 @@ impl Copy {
             "hard_links": hard_links,
             "special": special,
             "bytes": bytes,
+            "handed_on": handed_on,
             "skipped": skipped,
             "failed": failed,
         })
@@ -607,6 +611,7 @@ impl Writing {
         }
         let handed = to.hand_on(offset, len, piece);
         self.add(handed);
+        self.counts.handed_on += handed as u64;
         Ok(handed)
     }
 

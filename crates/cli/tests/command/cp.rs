@@ -200,6 +200,48 @@ fn a_tree_is_copied_as_cp_copies_it() {
     }
 }
 
+/// Of an image the kernel hands a large file on, with its holes; where it is said how the drive works, the
+/// drive reads it.
+#[test]
+fn what_is_large_is_handed_on() {
+    if !needs::tools("what_is_large_is_handed_on", &["mke2fs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    let mut random = Rng(1);
+    let bytes: Vec<u8> = (0..5_000_001).map(|_| random.below(256) as u8).collect();
+    fs::write(tree.join("whole"), &bytes).unwrap();
+    let file = fs::File::create(tree.join("holes")).unwrap();
+    file.write_all_at(&bytes[..3_000_000], 123 << 12).unwrap();
+    file.write_all_at(&bytes[..1_000_007], 20 << 20).unwrap();
+    file.set_len(30 << 20).unwrap();
+    let volume = ext4(folder, tree, 64);
+    let at = |name: &str| volume.folder.path().join(name);
+    for (ways, handed) in [(&[][..], true), (&["--threads", "threaded"], false)] {
+        for (name, written) in [("whole", 5_000_001..=5_000_001), ("holes", 4_000_007..=4_100_000)] {
+            let copy = at(name);
+            // What was there before is gone, all of it.
+            fs::write(&copy, vec![7; 40 << 20]).unwrap();
+            let words = [ways, &["--json", &format!("/{name}"), copy.to_str().unwrap()]].concat();
+            let ran = volume.run("cp", &words);
+            let lines = ran.json();
+            let size = fs::metadata(&copy).unwrap().len();
+            let said = lines.iter().find(|line| line["type"] == "copied").unwrap();
+            assert_eq!((ran.code, said["bytes"].as_u64()), (0, Some(size)), "{}", ran.err);
+            assert!(fs::read(&copy).unwrap() == fs::read(volume.tree.join(name)).unwrap(), "{name}");
+            let by_kernel = said["handed_on"].as_u64().unwrap();
+            assert!(
+                if handed { written.contains(&by_kernel) } else { by_kernel == 0 },
+                "{name}: {by_kernel}"
+            );
+            let blocks = |path: &Path| fs::metadata(path).unwrap().blocks();
+            assert!(blocks(&copy) <= blocks(&volume.tree.join(name)) + 16, "{name} has no holes");
+        }
+    }
+}
+
 /// A file that takes less than it is long is no larger in the copy.
 fn holes_are_holes(tree: &Path, copy: &Path) {
     let mut seen = 0;
