@@ -77,9 +77,18 @@ impl Cluster {
         self.folder.path().join(format!("executor-{nth}"))
     }
 
+    /// Where executors keep what their tasks have made.
+    fn kept(&self) -> PathBuf {
+        self.folder.path().join("kept")
+    }
+
     /// Starts an executor.
     fn start(&mut self) {
-        let words = ["executor", "--scheduler", &self.scheduler.listens, "--tasks", "4"];
+        let kept = self.kept();
+        fs::create_dir_all(&kept).unwrap();
+        let scheduler = ["--scheduler", &self.scheduler.listens];
+        let work = ["--tasks", "4", "--work-dir", kept.to_str().unwrap()];
+        let words = [&["executor"][..], &scheduler, &work].concat();
         let part = Part::start(self.at, &self.said(self.executors.len()), &words);
         self.executors.push(part);
     }
@@ -313,6 +322,69 @@ fn an_executor_that_is_gone_is_done_without() {
     cluster.start();
     cluster.executors[1].kill();
     assert_eq!(cluster.rows(&images, &[QUERIES[2]]), alone(&images, QUERIES[2]));
+}
+
+/// One that hangs, and then dies, with tasks of a query's: others do them.
+#[test]
+fn an_executor_that_dies_at_work_is_done_without() {
+    let Some((mut cluster, images)) = with_images("an_executor_that_dies_at_work_is_done_without", 2, 4)
+    else {
+        return;
+    };
+    let expected = alone(&images, QUERIES[5]);
+    let signal = |part: &Part, signal: &str| {
+        volume::must(Command::new("kill").args([signal, &part.process.id().to_string()]));
+    };
+    signal(&cluster.executors[0], "-STOP");
+    let rows = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| cluster.rows(&images, &[QUERIES[5]]));
+        let planned = cluster.folder.path().join("scheduler");
+        while !fs::read_to_string(&planned).unwrap().contains("Planned job") {
+            std::thread::yield_now();
+        }
+        signal(&cluster.executors[0], "-KILL");
+        asked.join().unwrap()
+    });
+    assert_eq!(rows, expected);
+    // And one that hangs without an end.
+    cluster.start();
+    signal(&cluster.executors[2], "-STOP");
+    assert_eq!(cluster.rows(&images, &[QUERIES[2]]), alone(&images, QUERIES[2]));
+}
+
+/// Whatever came of a query, what its tasks made for each other goes.
+#[test]
+fn nothing_of_a_query_is_left() {
+    let Some((mut cluster, images)) = with_images("nothing_of_a_query_is_left", 2, 3) else { return };
+    // Another's, beside the executors' own.
+    let other = cluster.kept().join("other");
+    fs::create_dir(&other).unwrap();
+    let files = |at: &Path| {
+        let mut folders = vec![at.to_owned()];
+        let mut found = Vec::new();
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+                    _ => found.push(entry.path()),
+                }
+            }
+        }
+        found
+    };
+    assert_eq!(cluster.rows(&images, &[QUERIES[5]]), alone(&images, QUERIES[5]));
+    cluster.refused(&images, "0:0", &["select sum(n / (n - n)) from csv('/t.csv') group by city"]);
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !files(&cluster.kept()).is_empty() {
+        assert!(std::time::Instant::now() < until, "{:?}", files(&cluster.kept()));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    for executor in &mut cluster.executors {
+        volume::must(Command::new("kill").args(["-TERM", &executor.process.id().to_string()]));
+        assert!(executor.process.wait().unwrap().success());
+    }
+    let left: Vec<_> = fs::read_dir(cluster.kept()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(left, [other]);
 }
 
 /// A query that no executor can read, and one whose step panics, are errors, and keep nothing from others.

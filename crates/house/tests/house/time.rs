@@ -75,7 +75,9 @@ const MAY_ASK_THE_TIME: &[(&str, &[&str])] = &[
     (
         "a deadline, after which a test has hung; or that a wait ends long before one",
         &[
+            "crates/ballista/tests/cluster.rs",
             "crates/cli/tests/command/control.rs",
+            "crates/cli/tests/command/dashboard.rs",
             "crates/cli/tests/command/network.rs",
             "crates/cli/tests/command/serve.rs",
             "crates/cli/tests/stock_linux/",
