@@ -33,8 +33,8 @@ pub trait Encrypt: Send + Sync {
     fn accept(&self, socket: Arc<TcpStream>, find: Find) -> Result<Box<dyn Encrypted>, TlsError>;
 }
 
-/// An encrypted connection: at most a record (16 KiB) is read or written at once, unless it is the kernel's.
-/// Until its handshake is through, nothing else is asked of it.
+/// An encrypted connection: at most a record (16 KiB) is read at once, or written where the kernel does not
+/// encrypt. Until its handshake is through, nothing else is asked of it.
 pub trait Encrypted: Read + Write + Send {
     /// Goes on with the handshake as far as what came leads; whether it is through.
     ///
@@ -53,6 +53,11 @@ pub trait Encrypted: Read + Write + Send {
 
     /// Whether the kernel encrypts what is written to the socket.
     fn is_of_kernel(&self) -> bool {
+        false
+    }
+
+    /// Whether the kernel has still to send, or to send again, what it has taken: a close may lose it.
+    fn is_sending(&self) -> bool {
         false
     }
 }
@@ -172,6 +177,11 @@ impl Channel {
         self.tls.as_ref().is_none_or(|tls| tls.is_of_kernel())
     }
 
+    /// Whether a close may lose what was written.
+    pub fn is_sending(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_sending())
+    }
+
     /// Whether bytes are here that the socket has no more of.
     #[inline]
     pub fn has_more(&self) -> bool {
@@ -182,6 +192,10 @@ impl Channel {
     pub fn finish(&mut self) {
         if let Some(tls) = &mut self.tls {
             tls.finish();
+            // What the kernel has taken and not encrypted yet would be lost: the farewell is the end.
+            if tls.is_of_kernel() {
+                return;
+            }
         }
         let _ = self.socket.shutdown(Shutdown::Write);
     }

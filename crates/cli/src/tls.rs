@@ -10,10 +10,14 @@ pub fn here() -> Result<Tls, String> {
     of_server(false)
 }
 
-/// TLS by OpenSSL, and after a handshake by the kernel where that is wanted and it can.
+/// TLS by OpenSSL; what is sent after a handshake the kernel encrypts, where that is wanted and it can.
 #[cfg(feature = "tls")]
 pub fn of_server(kernel: bool) -> Result<Tls, String> {
-    Ok(Tls::new(nearside_tls::OpenSsl { kernel }))
+    let can = kernel && nearside_tls::kernel_has_tls();
+    if kernel && !can {
+        tracing::warn!("kernel-tls: this kernel has no TLS (modprobe tls): OpenSSL encrypts");
+    }
+    Ok(Tls::new(nearside_tls::OpenSsl { kernel: can }))
 }
 
 /// None.

@@ -655,7 +655,7 @@ impl<S: Store, F: Firmware<S>, C: Clock> Thread<S, F, C> {
             // An admin queue takes its association along: it goes last.
             let leads = connection.is_admin()
                 && connection.association.as_ref().is_some_and(|a| a.queues.load(Ordering::Relaxed) > 0);
-            if !late && (busy > 0 || unsent > 0 || leads) {
+            if !late && (busy > 0 || unsent > 0 || leads || connection.channel.is_sending()) {
                 continue;
             }
             if busy > 0 || unsent > 0 {

@@ -5,4 +5,5 @@ mod kernel;
 mod psk;
 mod stream;
 
+pub use kernel::kernel_has_tls;
 pub use stream::OpenSsl;

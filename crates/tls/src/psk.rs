@@ -12,7 +12,7 @@ use openssl::ex_data::Index;
 use openssl::ssl::{Ssl, SslContextBuilder, SslRef, SslSession};
 use openssl_sys as ffi;
 
-use crate::kernel::Secrets;
+use crate::kernel::Secret;
 
 type FindSession = unsafe extern "C" fn(*mut ffi::SSL, *const u8, usize, *mut *mut ffi::SSL_SESSION) -> c_int;
 type UseSession = unsafe extern "C" fn(
@@ -49,7 +49,7 @@ pub(crate) struct Held {
     /// What finds that, until the host has named it.
     pub(crate) find: Option<Find>,
     /// What the kernel is given, where it goes on after the handshake.
-    pub(crate) secrets: Option<Arc<Secrets>>,
+    pub(crate) secret: Option<Arc<Secret>>,
 }
 
 fn index() -> Result<Index<Ssl, Held>, ErrorStack> {

@@ -4,21 +4,22 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, OnceLock};
 
+use foreign_types::ForeignTypeRef;
 use nearside_auth::{Hash, Psk};
 use nearside_channel::{Encrypt, Encrypted, Find, RECORD, TlsError};
 use openssl::error::ErrorStack;
 use openssl::ssl::{
     ClientHelloResponse, Error, ErrorCode, ShutdownState, Ssl, SslContext, SslContextBuilder, SslMethod,
-    SslMode, SslOptions, SslSessionCacheMode, SslStream, SslVerifyMode, SslVersion,
+    SslMode, SslOptions, SslRef, SslSessionCacheMode, SslStream, SslVerifyMode, SslVersion,
 };
 
-use crate::kernel::Kernel;
+use crate::kernel;
 use crate::psk::{Held, find_by, held, hold, offer_by, offered};
 
 /// TLS by OpenSSL.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenSsl {
-    /// What follows a controller's handshake is the kernel's, where it has TLS.
+    /// What a controller sends after a handshake the kernel encrypts, where it has TLS.
     pub kernel: bool,
 }
 
@@ -26,8 +27,6 @@ pub struct OpenSsl {
 #[derive(Debug)]
 struct Stream {
     inner: SslStream<Socket>,
-    /// Who goes on after the handshake, where that is not OpenSSL.
-    kernel: Option<Kernel>,
     is_host: bool,
     /// Pieces that go into one record.
     record: Vec<u8>,
@@ -35,17 +34,24 @@ struct Stream {
 
 /// The connection's own.
 #[derive(Debug)]
-struct Socket(Arc<TcpStream>);
+struct Socket {
+    socket: Arc<TcpStream>,
+    /// The kernel encrypts what is written: OpenSSL's records would be encrypted once more.
+    of_kernel: bool,
+}
 
 impl Read for Socket {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        (&*self.0).read(to)
+        (&*self.socket).read(to)
     }
 }
 
 impl Write for Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        (&*self.0).write(bytes)
+        if self.of_kernel {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        (&*self.socket).write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -64,6 +70,11 @@ fn said(errors: &ErrorStack) -> String {
 
 fn suite(hash: Hash) -> &'static str {
     if hash == Hash::Sha384 { "TLS_AES_256_GCM_SHA384" } else { "TLS_AES_128_GCM_SHA256" }
+}
+
+// SAFETY: as OpenSSL 1.1.1 and 3 declare it in `openssl/ssl.h`.
+unsafe extern "C" {
+    fn SSL_get_key_update_type(ssl: *const openssl_sys::SSL) -> std::ffi::c_int;
 }
 
 /// SSL_CTRL_CLEAR_MODE, which no crate has.
@@ -85,8 +96,8 @@ fn context(method: SslMethod) -> Result<SslContextBuilder, ErrorStack> {
     // SAFETY: the context is there, and the call clears bits of its mode.
     unsafe { openssl_sys::SSL_CTX_ctrl(context.as_ptr(), CLEAR_MODE, auto_retry, std::ptr::null_mut()) };
     context.set_keylog_callback(|ssl, line| {
-        if let Some(secrets) = held(ssl).and_then(|held| held.secrets.as_ref()) {
-            secrets.hear(line);
+        if let Some(secret) = held(ssl).and_then(|held| held.secret.as_ref()) {
+            secret.hear(line);
         }
     });
     Ok(context)
@@ -107,8 +118,8 @@ impl Encrypt for OpenSsl {
     fn accept(&self, socket: Arc<TcpStream>, find: Find) -> Result<Box<dyn Encrypted>, TlsError> {
         let end = || {
             let mut ssl = Ssl::new(of_controller()?)?;
-            let secrets = self.kernel.then(Arc::default);
-            hold(&mut ssl, Held { find: Some(find), secrets, ..Held::default() })?;
+            let secret = self.kernel.then(Arc::default);
+            hold(&mut ssl, Held { find: Some(find), secret, ..Held::default() })?;
             ssl.set_accept_state();
             Stream::over(ssl, socket, false)
         };
@@ -136,8 +147,8 @@ fn of_controller() -> Result<&'static SslContext, ErrorStack> {
         if let Some(psk) = &psk {
             ssl.set_ciphersuites(suite(psk.hash))?;
         }
-        let secrets = held(ssl).and_then(|held| held.secrets.clone());
-        hold(ssl, Held { named: named.into_iter().next(), psk, find: None, secrets })?;
+        let secret = held(ssl).and_then(|held| held.secret.clone());
+        hold(ssl, Held { named: named.into_iter().next(), psk, find: None, secret })?;
         Ok(ClientHelloResponse::SUCCESS)
     });
     find_by(&mut context);
@@ -158,18 +169,27 @@ fn of_host() -> Result<&'static SslContext, ErrorStack> {
 
 impl Stream {
     fn over(ssl: Ssl, socket: Arc<TcpStream>, is_host: bool) -> Result<Stream, ErrorStack> {
-        let inner = SslStream::new(ssl, Socket(socket))?;
-        Ok(Stream { inner, kernel: None, is_host, record: Vec::new() })
+        let inner = SslStream::new(ssl, Socket { socket, of_kernel: false })?;
+        Ok(Stream { inner, is_host, record: Vec::new() })
     }
 
-    /// Leaves what follows the handshake to the kernel, where that is wanted and it can: OpenSSL has read no
-    /// more than the handshake's own records.
-    fn hand_over(&mut self) -> io::Result<()> {
+    /// Leaves what is sent from now on to the kernel, where that is wanted and it takes it.
+    fn hand_over(&mut self) {
         let held = held(self.inner.ssl());
-        if let Some(Held { psk: Some(psk), secrets: Some(secrets), .. }) = held {
-            self.kernel = Kernel::take_over(&self.inner.get_ref().0, psk.hash, secrets)?;
+        if let Some(Held { psk: Some(psk), secret: Some(secret), .. }) = held {
+            let taken = kernel::take_over(&self.inner.get_ref().socket, psk.hash, secret);
+            self.inner.get_mut().of_kernel = taken.is_ok();
         }
-        Ok(())
+    }
+
+    /// A record's bytes, or the word that none is there.
+    fn received(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let got = plain(self.inner.ssl_read(to));
+        if self.is_of_kernel() && wants_other_keys(self.inner.ssl()) {
+            let why = "TLS: the peer wants other keys (KeyUpdate), and the kernel has these";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        got
     }
 
     fn failed(&self, error: Error) -> TlsError {
@@ -196,7 +216,7 @@ impl Encrypted for Stream {
         match self.inner.do_handshake() {
             // Each end has proved that it has the PSK, and nothing else did.
             Ok(()) if self.inner.ssl().session_reused() => {
-                self.hand_over().map_err(TlsError::Io)?;
+                self.hand_over();
                 Ok(true)
             }
             Ok(()) => Err(TlsError::NotTaken),
@@ -210,22 +230,39 @@ impl Encrypted for Stream {
     }
 
     fn has_more(&self) -> bool {
-        self.kernel.is_none() && self.inner.ssl().pending() > 0
+        self.inner.ssl().pending() > 0
     }
 
     fn is_of_kernel(&self) -> bool {
-        self.kernel.is_some()
+        self.inner.get_ref().of_kernel
+    }
+
+    fn is_sending(&self) -> bool {
+        self.is_of_kernel() && kernel::is_sending(&self.inner.get_ref().socket)
     }
 
     fn finish(&mut self) {
-        if let Some(kernel) = &mut self.kernel {
-            return kernel.finish();
+        if self.is_of_kernel() {
+            if !self.inner.get_shutdown().contains(ShutdownState::SENT)
+                && kernel::finish(&self.inner.get_ref().socket).is_ok()
+            {
+                let state = self.inner.get_shutdown() | ShutdownState::SENT;
+                self.inner.set_shutdown(state);
+            }
+            return;
         }
         // Said once: a second call would wait for the peer's own farewell, and read what comes before it.
         if !self.inner.get_shutdown().contains(ShutdownState::SENT) {
             let _ = self.inner.shutdown();
         }
     }
+}
+
+/// Whether a peer's KeyUpdate is to be answered by one (RFC 8446, 4.6.3).
+fn wants_other_keys(ssl: &SslRef) -> bool {
+    const SSL_KEY_UPDATE_NONE: std::ffi::c_int = -1;
+    // SAFETY: the connection is there, and is only looked at.
+    unsafe { SSL_get_key_update_type(ssl.as_ptr()) != SSL_KEY_UPDATE_NONE }
 }
 
 /// Whether an alert says that the PSK was not taken (RFC 8446, 6.2).
@@ -266,19 +303,11 @@ impl Read for Stream {
         if to.is_empty() {
             return Ok(0);
         }
-        if let Some(kernel) = &mut self.kernel {
-            return kernel.read(&mut [IoSliceMut::new(to)]);
-        }
-        plain(self.inner.ssl_read(to))
+        self.received(to)
     }
 
     /// What a record has, across the pieces.
     fn read_vectored(&mut self, to: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        if let Some(kernel) = &mut self.kernel
-            && to.iter().any(|piece| !piece.is_empty())
-        {
-            return kernel.read(to);
-        }
         let mut total = 0;
         for piece in to.iter_mut().filter(|piece| !piece.is_empty()) {
             if total > 0 && !self.has_more() {
@@ -300,8 +329,8 @@ impl Write for Stream {
         if bytes.is_empty() {
             return Ok(0);
         }
-        if self.kernel.is_some() {
-            return self.inner.get_mut().write(bytes);
+        if self.is_of_kernel() {
+            return (&*self.inner.get_ref().socket).write(bytes);
         }
         plain(self.inner.ssl_write(&bytes[..bytes.len().min(RECORD)]))
     }
@@ -311,8 +340,8 @@ impl Write for Stream {
         if let [only] = pieces {
             return self.write(only);
         }
-        if self.kernel.is_some() {
-            return (&*self.inner.get_ref().0).write_vectored(pieces);
+        if self.is_of_kernel() {
+            return (&*self.inner.get_ref().socket).write_vectored(pieces);
         }
         let mut record = std::mem::take(&mut self.record);
         record.clear();

@@ -15,7 +15,7 @@ use tar::{Builder, EntryType, Header};
 use nearside_fsrlib::Acl;
 
 use super::attributes::Attribute;
-use super::{BY_ACL, Destination, Done, Item, Range, Trouble, words};
+use super::{BY_ACL, Destination, Done, Item, Range, Trouble, empty, words};
 use crate::failure::{Failure, complain_about};
 use crate::format;
 use crate::users::Users;
@@ -104,7 +104,11 @@ impl Archive {
     pub fn create(path: &Path, users: Users) -> io::Result<Archive> {
         let file = match path == Path::new("-") {
             true => File::from(io::stdout().as_fd().try_clone_to_owned()?),
-            false => File::create(path)?,
+            false => {
+                let file = File::options().write(true).create(true).truncate(false).open(path)?;
+                empty(&file)?;
+                file
+            }
         };
         let builder = Builder::new(BufWriter::with_capacity(64 << 10, file));
         Ok(Archive { builder, name: path.to_owned(), users, promised: 0, came: 0 })

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::attributes::{Attribute, Copied};
-use super::{BY_ACL, Destination, Done, How, Item, Range, Trouble, words};
+use super::{BY_ACL, Destination, Done, How, Item, Range, Trouble, empty, words};
 use crate::failure::Failure;
 use crate::format;
 use crate::hand_on::Piece;
@@ -186,8 +186,17 @@ impl Folder {
         };
         match made {
             Ok(file) => Ok(Open { file: file.into(), made: true }),
-            Err(Errno::EXIST) => match openat(&folder, name, TO_WRITE | OFlags::TRUNC, Mode::empty()) {
-                Ok(file) => Ok(Open { file: file.into(), made: false }),
+            // Whoever is to read a pipe is not waited for.
+            Err(Errno::EXIST) => match openat(&folder, name, TO_WRITE | OFlags::NONBLOCK, Mode::empty()) {
+                Ok(file) => {
+                    let file = File::from(file);
+                    if !file.metadata()?.is_file() {
+                        return Err(Trouble::Item("What is no regular file is in its place".into()));
+                    }
+                    empty(&file)?;
+                    Ok(Open { file, made: false })
+                }
+                Err(Errno::NXIO) => Err(Trouble::Item("What is no regular file is in its place".into())),
                 Err(Errno::LOOP) => Err(Trouble::Item("A symbolic link is in its place".into())),
                 Err(Errno::ISDIR) => Err(Trouble::Item(DIRECTORY_THERE.into())),
                 Err(errno) => Err(errno.into()),
@@ -320,6 +329,10 @@ impl Destination for Folder {
             Some(open) => Ok(open.file.write_all_at(bytes, offset)?),
             None => Ok(()),
         }
+    }
+
+    fn takes_pieces(&self) -> bool {
+        true
     }
 
     fn hand_on(&mut self, offset: u64, len: usize, piece: Piece<'_>) -> usize {

@@ -12,6 +12,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use nearside_dma::file::Lock;
+use nearside_dma::in_use;
 use nearside_fsrlib::{Ask, FileEntry, Operation, Record};
 
 use crate::args::DriveArgs;
@@ -121,6 +123,33 @@ pub struct Range {
     pub len: u64,
 }
 
+impl Range {
+    /// What of it lies before that byte.
+    fn before(self, at: u64) -> u64 {
+        at.saturating_sub(self.offset).min(self.len)
+    }
+
+    /// What of it lies from that byte on; `None`: nothing.
+    fn from(self, at: u64) -> Option<Range> {
+        let passed = self.before(at);
+        let is_left = passed < self.len || at == 0;
+        is_left.then_some(Range { offset: self.offset + passed, len: self.len - passed })
+    }
+}
+
+/// Empties a file that copies go to, unless anybody uses it: it may be the image that they come from. What is
+/// no regular file is left as it is.
+fn empty(file: &fs::File) -> io::Result<()> {
+    if file.metadata()?.is_file() {
+        match in_use::take(file, Lock::Exclusive) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => return Err(error),
+            // Where there are no locks, nobody has one.
+            _ => file.set_len(0)?,
+        }
+    }
+    Ok(())
+}
+
 /// Why something is not copied.
 pub enum Trouble {
     /// It concerns that one.
@@ -170,6 +199,10 @@ pub trait Destination {
     fn begin(&mut self, item: &Item, ranges: &[Range]) -> Done;
     /// Bytes of that file.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Done;
+    /// Whether it takes pieces of files.
+    fn takes_pieces(&self) -> bool {
+        false
+    }
     /// A piece of that file, as the kernel has it; how many of its bytes were taken. Where that is none it is
     /// written.
     fn hand_on(&mut self, _offset: u64, _len: usize, _piece: Piece<'_>) -> usize {

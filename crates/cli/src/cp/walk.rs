@@ -80,6 +80,7 @@ struct Now {
     begun: bool,
     failed: bool,
     bytes: u64,
+    handed_on: u64,
 }
 
 /// A regular file, and which of its bytes are to be read.
@@ -433,18 +434,35 @@ impl Copy {
         self.writing.at = 0;
         let mut small = Vec::new();
         for (nth, file) in files.iter().enumerate() {
-            for range in &file.ranges {
+            let mut at = 0;
+            if to.takes_pieces() && file.ranges.iter().any(|range| range.len > SMALL) {
+                self.small(to, files, &mut small)?;
+                at = self.hand_on(to, files, nth)?;
+            }
+            for range in file.ranges.iter().filter_map(|range| range.from(at)) {
                 if range.len > SMALL || small.len() == TOGETHER {
                     self.small(to, files, &mut small)?;
                 }
                 match range.len > SMALL {
-                    true => self.large(to, files, nth, *range)?,
-                    false => small.push((nth, *range)),
+                    true => self.large(to, files, nth, range)?,
+                    false => small.push((nth, range)),
                 }
             }
         }
         self.small(to, files, &mut small)?;
         self.writing.turn_to(to, files, files.len())
+    }
+
+    /// Has the kernel hand a file on from its begin, as far as that goes; to where it went.
+    fn hand_on(&mut self, to: &mut dyn Destination, files: &[File], nth: usize) -> Result<u64, Failure> {
+        let File { item, ranges } = &files[nth];
+        let (target, writing) = (Target::Path(item.from.clone()), &mut self.writing);
+        let at = hand_on(&mut self.drive, target, self.how.follow, 0, item.entry.size, |at, len, piece| {
+            writing.hand_on(to, files, nth, (at, len), piece)
+        })?;
+        // Of the bytes that are to come these have, whatever was handed on of holes between them.
+        self.writing.now.bytes += ranges.iter().map(|range| range.before(at)).sum::<u64>();
+        Ok(at)
     }
 
     fn read(&self, file: &File, range: Range) -> Ask {
@@ -473,17 +491,7 @@ impl Copy {
         nth: usize,
         range: Range,
     ) -> Result<(), Failure> {
-        let Range { offset, len } = range;
-        let target = Target::Path(files[nth].item.from.clone());
-        let writing = &mut self.writing;
-        let handed =
-            hand_on(&mut self.drive, target, self.how.follow, offset, offset + len, |at, len, piece| {
-                writing.hand_on(to, files, nth, (at, len), piece)
-            })?;
-        if handed == offset + len {
-            return Ok(());
-        }
-        let ask = self.read(&files[nth], Range { offset: handed, len: offset + len - handed });
+        let ask = self.read(&files[nth], range);
         let writing = &mut self.writing;
         let answer = self.drive.ask(&ask, |record| {
             writing.take(to, files, nth, Ok(record))?;
@@ -565,7 +573,8 @@ impl Writing {
                     None => Err(Trouble::Item("The drive gives bytes that nobody asked for".into())),
                 };
                 self.now.failed = !self.came(to, item, written)?;
-                self.add(bytes.len());
+                self.now.bytes += bytes.len() as u64;
+                self.far.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             }
             Ok(Record::Failed { failure, .. }) | Err(failure) => {
                 self.now.failed = true;
@@ -589,12 +598,6 @@ impl Writing {
         Ok(())
     }
 
-    /// So many bytes of the file came.
-    fn add(&mut self, bytes: usize) {
-        self.now.bytes += bytes as u64;
-        self.far.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
     /// Has the kernel hand on a piece of the `nth` file; how many of its bytes it has.
     fn hand_on(
         &mut self,
@@ -609,9 +612,12 @@ impl Writing {
         if self.now.failed {
             return Ok(0);
         }
+        let is_image = matches!(piece, Piece::Image(..));
         let handed = to.hand_on(offset, len, piece);
-        self.add(handed);
-        self.counts.handed_on += handed as u64;
+        if is_image {
+            self.now.handed_on += handed as u64;
+            self.far.bytes.fetch_add(handed as u64, Ordering::Relaxed);
+        }
         Ok(handed)
     }
 
@@ -620,7 +626,7 @@ impl Writing {
         while self.at < nth {
             let File { item, ranges } = &files[self.at];
             self.at += 1;
-            let Now { begun, mut failed, bytes } = std::mem::take(&mut self.now);
+            let Now { begun, mut failed, bytes, handed_on } = std::mem::take(&mut self.now);
             if !failed && bytes != ranges.iter().map(|range| range.len).sum::<u64>() {
                 failed = true;
                 self.refused(&item.from, &Refusal::ChangedDuringScan);
@@ -632,6 +638,7 @@ impl Writing {
             if self.came(to, item, ended)? && !failed {
                 self.counts.files += 1;
                 self.counts.bytes += item.entry.size;
+                self.counts.handed_on += handed_on;
                 self.far.files.fetch_add(1, Ordering::Relaxed);
                 self.arrived(item);
             }

@@ -242,6 +242,41 @@ fn what_is_large_is_handed_on() {
     }
 }
 
+/// A copy does not go where its image lies, nor where a pipe or a device is.
+#[test]
+fn an_image_is_not_copied_onto_itself() {
+    let test = "an_image_is_not_copied_onto_itself";
+    if !needs::tools(test, &["mke2fs", "mkfifo"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("ext4.img"), vec![1; 2_000_000]).unwrap();
+    let volume = ext4(folder, tree, 16);
+    let at = |name: &str| volume.folder.path().join(name).to_str().unwrap().to_owned();
+    let whole = fs::read(&volume.image).unwrap();
+    fs::hard_link(&volume.image, at("another")).unwrap();
+    let (image, folder) = (volume.image.to_str().unwrap().to_owned(), volume.folder.path().to_str().unwrap());
+    for (words, place) in [
+        (vec!["/ext4.img", &image], image.clone()),
+        (vec!["/ext4.img", &at("another")], at("another")),
+        (vec!["-t", folder, "/ext4.img"], image.clone()),
+        (vec!["--tar", &image, "/"], image.clone()),
+    ] {
+        let refused = volume.run("cp", &words);
+        assert_eq!(refused.code, 1, "{words:?}: {}", refused.err);
+        assert!(refused.err.contains(&place) && refused.err.contains("has it locked"), "{}", refused.err);
+        assert!(fs::read(&volume.image).unwrap() == whole, "{words:?}");
+    }
+    must(tool("mkfifo").arg(at("pipe")));
+    for place in [at("pipe"), "/dev/null".into()] {
+        let refused = volume.run("cp", &["/ext4.img", &place]);
+        assert!(refused.code == 1 && refused.err.contains("no regular file"), "{}", refused.err);
+    }
+    good(volume.run("cp", &["--tar", "/dev/null", "/"]));
+}
+
 /// A file that takes less than it is long is no larger in the copy.
 fn holes_are_holes(tree: &Path, copy: &Path) {
     let mut seen = 0;

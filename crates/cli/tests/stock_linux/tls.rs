@@ -179,7 +179,7 @@ pub fn concatenates(guest: &mut Guest, folder: &Path) {
     served.server.stop();
 }
 
-/// What a server of the guest's own has its kernel encrypt, and what it does not.
+/// What a server of the guest's own has its kernel encrypt: what it sends, where it is told to.
 pub fn the_kernel_encrypts(guest: &mut Guest) {
     let host = guest.sh("cat /etc/nvme/hostnqn").trim().to_owned();
     // Of this guest alone: how many connections its kernel has sent and received by TLS.
@@ -209,13 +209,13 @@ pub fn the_kernel_encrypts(guest: &mut Guest) {
         guest.until("[ -b /dev/nvme0n1 ]");
         // The host's are the kernel's always.
         let queues = queues(guest);
-        let ends = queues * if kernel { 2 } else { 1 };
-        assert_eq!(by_kernel(guest), [before[0] + ends, before[1] + ends, 0]);
+        let sent = queues * if kernel { 2 } else { 1 };
+        assert_eq!(by_kernel(guest), [before[0] + sent, before[1] + queues, 0]);
         keeps_what_is_written(guest);
         // A host that says farewell, and comes again.
         guest.sh("nvme reset /dev/nvme0");
         guest.until("[ $(cat /sys/class/nvme/nvme0/state) = live ]");
-        assert_eq!(by_kernel(guest), [before[0] + 2 * ends, before[1] + 2 * ends, 0]);
+        assert_eq!(by_kernel(guest), [before[0] + 2 * sent, before[1] + 2 * queues, 0]);
         keeps_what_is_written(guest);
         guest.sh(&format!("nvme disconnect -n {nqn}"));
         // OpenSSL at the other end.
