@@ -10,7 +10,7 @@
 #   make sanitize      Miri, ThreadSanitizer and AddressSanitizer over the tests that each can run; for once a week
 #   make sql           the program for SQL (`nearside sql`), in target/release beside the command
 #   make ballista      the program that asks many drives in SQL by a cluster of many hosts, in target/release
-#   make install       the command, the programs for SQL where they were built, its completions and manual pages, its unit of systemd, FSRLib's header and libraries, its
+#   make install       the command, the programs for SQL where they were built, its completions and manual pages, its units of systemd, FSRLib's header and libraries, its
 #                      pkg-config file (PREFIX, DESTDIR); all without what is for a debugger
 #   make deb           packages for Debian and Ubuntu, in target/debian
 #   make package-test  the packages in fresh roots of Debian, as root: installed, used, purged; what lintian says

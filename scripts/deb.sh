@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Packages for Debian, of what was built: deb.sh [FOLDER [OUT]]    FOLDER: target/release, OUT: target/debian
-# nearside (the command, its manual, completions, unit and configuration), libnearside0 (FSRLib for programs), libnearside-dev (for who
+# nearside (the command, its manual, completions, units and configuration), libnearside0 (FSRLib for programs), libnearside-dev (for who
 # builds them). What goes into each is said in crates/cli/Cargo.toml and crates/fsrlib-c/Cargo.toml.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,7 +21,7 @@ for old in "$out"/nearside_*.deb "$out"/libnearside0_*.deb "$out"/libnearside-de
 done
 scripts/install.sh "$root" /usr "$built" >/dev/null
 mkdir -p out/package/scripts "$out"
-cp "$root/usr/lib/systemd/system/nearside.service" out/package/scripts/nearside.service
+cp "$root"/usr/lib/systemd/system/nearside.{service,socket} out/package/scripts/
 for name in nearside libnearside0 libnearside-dev; do
   printf '%s (%s-1) unstable; urgency=medium\n\n  * See CHANGELOG.md.\n\n -- %s  %s\n' "$name" "$version" \
     "The Nearside developers <nearside@example.invalid>" "$date" > "out/package/$name.changelog"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the command with its completions and manual pages, its unit of systemd and the documents of the file that it
+# Installs the command with its completions and manual pages, its units of systemd and the documents of the file that it
 # reads, FSRLib's header and libraries, and its pkg-config file:
 # install.sh DESTDIR PREFIX [FOLDER]    FOLDER holds what was built (default: target/release)
 set -eu
@@ -35,6 +35,7 @@ grep -q 'libssl\.so' "$built"/libnearside.so && without='' || without='/^Require
 sed -e "s|@PREFIX@|$2|" -e "s|@VERSION@|$version|" -e "$without" crates/fsrlib-c/nearside.pc.in > "$dest/lib/pkgconfig/nearside.pc"
 install -d "$dest/lib/systemd/system" "$dest/share/doc/nearside"
 sed -e "s|@PREFIX@|$2|" scripts/nearside.service.in > "$dest/lib/systemd/system/nearside.service"
+install -m 644 scripts/nearside.socket "$dest/lib/systemd/system/nearside.socket"
 install -m 644 docs/SERVE.md docs/serve.example.toml docs/serve.schema.json docs/grafana.dashboard.json "$dest/share/doc/nearside"
 install -d "$dest/share/bash-completion/completions" "$dest/share/zsh/site-functions" \
     "$dest/share/fish/vendor_completions.d" "$dest/share/man/man1"
@@ -42,4 +43,4 @@ install -d "$dest/share/bash-completion/completions" "$dest/share/zsh/site-funct
 "$built"/nearside completions zsh > "$dest/share/zsh/site-functions/_nearside"
 "$built"/nearside completions fish > "$dest/share/fish/vendor_completions.d/nearside.fish"
 "$built"/nearside man --out "$dest/share/man/man1"
-echo "installed to $dest: bin/nearside, include/nearside.h, lib/libnearside.{a,so,so.*}, lib/pkgconfig/nearside.pc, lib/systemd/system/nearside.service, completions, manual pages and documents in share"
+echo "installed to $dest: bin/nearside, include/nearside.h, lib/libnearside.{a,so,so.*}, lib/pkgconfig/nearside.pc, lib/systemd/system/nearside.{service,socket}, completions, manual pages and documents in share"

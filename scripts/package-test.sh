@@ -2,7 +2,7 @@
 # The packages in fresh roots, as root: package-test.sh [FOLDER]    FOLDER holds them (target/debian)
 # In a Debian 12 made by mmdebstrap: installed, the command run on an image, its manual shown, its unit verified, a program built with the
 # library's; removed and purged, after which no file is left. In Debian 13 the packages and the command. Then the service of a machine that
-# is restarted and upgraded while its disk is used (guest/service.sh). Last what lintian says.
+# is restarted and upgraded while its disk is used (guest/service.sh), and setup.sh where nothing is installed. Last what lintian says.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${1:-target/debian}
@@ -16,15 +16,16 @@ printf 'one\nERROR two\n' > "$work/tree/app.log"
 truncate -s 16M "$work/disk.img"
 /sbin/mke2fs -q -t ext4 -d "$work/tree" "$work/disk.img"
 
-# Runs a script in a root that mmdebstrap makes and takes away again: in_root SUITE PACKAGES SCRIPT
+# Runs a script in a root that mmdebstrap makes and takes away again, with these files in /packages: in_root SUITE PACKAGES FILE...
 in_root() {
+  suite=$1 include=$2; shift 2
   # shellcheck disable=SC2016 # $1 is the root, in the hook's shell
-  mmdebstrap --quiet --mode=root --variant=minbase --include="$2" \
-    --customize-hook="mkdir \"\$1/packages\" && cp $folder/*.deb $work/disk.img crates/fsrlib-c/examples/search.c \"\$1/packages\"" \
-    --customize-hook="cp $work/script \"\$1/script\"" \
+  mmdebstrap --quiet --mode=root --variant=minbase --include="$include" \
+    --customize-hook="mkdir \"\$1/packages\" && cp -r $* \"\$1/packages\" && cp $work/script \"\$1/script\"" \
     --customize-hook='chroot "$1" sh -eu /script' \
-    "$1" /dev/null
+    "$suite" /dev/null
 }
+packed=("$folder"/*.deb "$work/disk.img" crates/fsrlib-c/examples/search.c)
 
 step "Debian 12"
 cat > "$work/script" <<'SCRIPT'
@@ -43,7 +44,7 @@ nearside --version
 test "$(nearside grep -d disk.img -rn ERROR /)" = "/app.log:2:ERROR two"
 man nearside-grep | head -5 | grep -q grep
 nearside serve --config /etc/nearside/serve.toml --check
-systemd-analyze verify /usr/lib/systemd/system/nearside.service /lib/systemd/system/nearside.service
+systemd-analyze verify /usr/lib/systemd/system/nearside.service /lib/systemd/system/nearside.service /lib/systemd/system/nearside.socket
 test -s /usr/share/bash-completion/completions/nearside
 apt-get install -qq ./libnearside0_*.deb ./libnearside-dev_*.deb >/dev/null
 cc -std=c89 search.c $(pkg-config --cflags --libs nearside) -o shared
@@ -61,7 +62,7 @@ files | LC_ALL=C comm -13 /before - >> /left
 cat /left; test ! -s /left
 echo "installed, used and purged"
 SCRIPT
-in_root bookworm systemd,man-db
+in_root bookworm systemd,man-db "${packed[@]}"
 
 step "Debian 13"
 cat > "$work/script" <<'SCRIPT'
@@ -72,7 +73,29 @@ test "$(nearside grep -d disk.img -rn ERROR /)" = "/app.log:2:ERROR two"
 dpkg --purge libnearside0 nearside >/dev/null
 echo "installed, used and purged"
 SCRIPT
-in_root trixie systemd
+in_root trixie systemd "${packed[@]}"
+
+for suite in bookworm trixie; do
+  step "Set-up in a fresh $suite, by nobody and by root"
+  cat > "$work/script" <<'SCRIPT'
+cd /packages
+# What a new user has: neither a compiler, nor make, git or curl. It ends, and says what to install.
+ends() {
+  code=0; su -s /bin/bash nobody -c 'scripts/setup.sh build' > /said 2>&1 || code=$?
+  cat /said; test $code = 1; grep -q "$1" /said
+}
+ends 'as root: apt-get install gcc libc6-dev$'
+apt-get install -qq gcc libc6-dev >/dev/null
+ends 'curl is missing, by which Rust comes; as root: apt-get install curl ca-certificates'
+grep -q 'make is missing' /said; grep -q 'git is missing' /said; grep -q 'libssl-dev' /said
+# Root installs what is missing; where rustup's servers are not reached, it says so.
+scripts/setup.sh build > /said 2>&1 && cargo=1 || cargo=
+cat /said; test -e /usr/include/openssl/ssl.h; test -x /usr/bin/make
+[ "$cargo" ] || grep -q 'neither sh.rustup.rs nor static.rust-lang.org is reached' /said
+SCRIPT
+  mkdir -p "$work/sources"; cp -r scripts Cargo.toml rust-toolchain.toml "$work/sources"
+  in_root "$suite" util-linux "$work"/sources/*
+done
 
 step "A Debian 12 with systemd, in QEMU"
 scripts/guest/service.sh "$folder"/nearside_*.deb

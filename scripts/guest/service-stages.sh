@@ -51,6 +51,30 @@ first)
 second)
   say "served after a restart, without a word"
   systemctl is-active nearside
+  say "a host with a key, which root keeps and the service has as a credential"
+  mkdir /tmp/tree
+  echo a word > /tmp/tree/word
+  mke2fs -q -t ext4 -d /tmp/tree /var/lib/nearside/keyed.img 16M
+  chown --reference=/var/lib/nearside/disk.img /var/lib/nearside/keyed.img
+  nearside key generate --out /etc/nearside/web.key
+  mkdir -p /etc/systemd/system/nearside.service.d
+  printf '[Service]\nLoadCredential=web.key:/etc/nearside/web.key\n' > /etc/systemd/system/nearside.service.d/keys.conf
+  cat >> /etc/nearside/serve.toml <<KEYED
+
+[[subsystem]]
+nqn = "$nqn-keyed"
+[[subsystem.host]]
+nqn = "$nqn-web"
+key-file = "/run/credentials/nearside.service/web.key"
+[[subsystem.namespace]]
+nsid = 1
+store = "file:/var/lib/nearside/keyed.img"
+KEYED
+  systemctl daemon-reload
+  systemctl restart nearside
+  cat_word() { nearside cat -d "nvme+tcp://127.0.0.1/$nqn-keyed/1" --hostnqn "$nqn-web" --as 0:0 "$@" /word; }
+  test "$(cat_word --dhchap-key-file /etc/nearside/web.key)" = "a word"
+  ! cat_word
   connect
   mount /dev/nvme0n1 /mnt
   (cd /mnt && sha256sum --quiet -c sums)
@@ -73,7 +97,19 @@ second)
   umount /mnt
   fsck.ext4 -fn /dev/nvme0n1
   nvme disconnect -n $nqn
+  say "started by the first host that connects"
+  systemctl stop nearside
+  systemctl enable --now nearside.socket
+  ! systemctl is-active --quiet nearside
+  connect
+  systemctl is-active nearside
+  systemctl restart nearside
+  awaited grep -q live /sys/class/nvme/nvme0/state
+  fsck.ext4 -fn /dev/nvme0n1
+  nvme disconnect -n $nqn
+  systemctl disable --now nearside.socket
   say "purged"
+  rm -r /etc/systemd/system/nearside.service.d /etc/nearside/web.key
   apt-get purge -qq -y nearside
   ! systemctl is-active --quiet nearside
   ! systemctl cat nearside

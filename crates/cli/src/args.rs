@@ -19,8 +19,8 @@ use crate::terminal;
 #[command(next_help_heading = "Drive")]
 pub struct DriveArgs {
     /// Image file (raw or qcow2, also as .gz or .zst), block device,
-    /// qcow2:PATH?snapshot=NAME, file:PATH (raw, whatever its first bytes
-    /// say), unix:PATH of an attached drive,
+    /// qcow2:PATH?snapshot=NAME, lvm:PATH?volume=VG/LV, file:PATH (raw, whatever
+    /// its first bytes say), unix:PATH of an attached drive,
     /// nvme+tcp://HOST:PORT/NQN/NSID (several HOST:PORT with commas between them
     /// are paths to one drive), or vfio-user:PATH
     #[arg(

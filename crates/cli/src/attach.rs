@@ -48,8 +48,10 @@ nothing is said), info or debug.";
 #[command(after_long_help = crate::args::flowing(&format!("{EXAMPLES}\n\n{}", models_help())))]
 pub struct AttachArgs {
     /// What holds the drive's bytes: file:PATH (an image or a block device), pmem:PATH (persistent memory,
-    /// mapped: a file on a DAX file system or in /dev/shm, or /dev/daxX.Y), dram:SIZE or dram:IMAGE, or
-    /// model:NAME:SIZE, a device with its own response times (listed below)
+    /// mapped: a file on a DAX file system or in /dev/shm, or /dev/daxX.Y), qcow2:PATH (a disk image,
+    /// read-only; with ?snapshot=NAME behind it as it was then), lvm:PATH?volume=VG/LV (a logical volume of
+    /// an image or a block device, read-only), dram:SIZE or dram:IMAGE, or model:NAME:SIZE, a device with its
+    /// own response times (listed below)
     #[arg(long, value_name = "STORE")]
     store: String,
     /// Where the socket is made

@@ -27,6 +27,7 @@ Examples:
   nearside info -d /dev/sdb --partition LABEL=fixture    # by what else a partition is known by; see --partition
   nearside info -d disk.qcow2                            # a qcow2 image, with its backing files
   nearside info -d lvm.img --volume vg0/root             # a logical volume of LVM; without a name they are listed
+  nearside info -d 'lvm:lvm.img?volume=vg0/root'         # the same in one word
   nearside info -d vfio-user:/run/nearside/vm1.sock      # a drive in another process, by its vfio-user socket
   nearside info -d disk.img --home                       # what has reached home locations, without the journal
   nearside info -d disk.img --completion hybrid          # what the driver would do, and what it expects
@@ -36,8 +37,9 @@ home locations, and nothing is written. The state is then \"recovered from ...\"
 much. With --home and --mounted, home locations alone are shown: the state is then
 \"needs recovery\", and needs_recovery is true.
 
-Of a drive with partitions it lists them all: what lies in each, its place and type, its name in a GPT, its file
-system's label, its UUIDs (partitions in --json). It does so, too, where the volume is in none of them, or in several.
+Of a drive with partitions it lists them all (partitions in --json): what lies in each, its place and type, with
+fdisk's name for a usual one (type_name), its name in a GPT, its file system's label, its UUIDs. It does so, too, where
+the volume is in none of them, or in several.
 Of an image or a block device it also lists LVM's logical volumes (logical_volumes in --json): --volume is for those
 that are made of runs of its bytes, and of the others it says why they are not read.
 
@@ -135,6 +137,9 @@ fn print_table(table: &[Part], out: &mut Out) -> Result<(), Failure> {
         write!(out, "partition {:<6} ", partition.number)?;
         out.text(&format!("{}, {} from byte {}", content(part), human(partition.len), partition.offset))?;
         write!(out, ", type {}", partition.kind)?;
+        if let Some(name) = partition.kind.name() {
+            write!(out, " ({name})")?;
+        }
         for (what, value) in [("name", &*partition.name), ("label", label(part))] {
             if !value.is_empty() {
                 write!(out, ", {what} ")?;
@@ -191,6 +196,7 @@ fn part_json(part: &Part) -> Value {
         "offset": partition.offset,
         "len": partition.len,
         "kind": partition.kind.to_string(),
+        "type_name": partition.kind.name(),
         "name": partition.name,
         "uuid": partition.uuid,
         "content": content(part),

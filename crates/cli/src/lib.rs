@@ -85,8 +85,8 @@ pub mod program {
 ///
 /// DRIVE is an image file or a block device (opened read-only, in a drive embedded in this process), raw or
 /// qcow2 with its backing files, if its name ends in .qcow2; qcow2:PATH, a qcow2 image of any name, and
-/// qcow2:PATH?snapshot=NAME, the same as it was at an internal snapshot; file:PATH, a raw one, whatever it
-/// begins with;
+/// qcow2:PATH?snapshot=NAME, the same as it was at an internal snapshot; lvm:PATH?volume=VG/LV, a logical
+/// volume of one; file:PATH, a raw one, whatever it begins with;
 /// unix:PATH, the socket of a drive that `nearside attach` serves;
 /// nvme+tcp://HOST:PORT/SUBSYSTEM_NQN/NSID, a namespace over the network (with HOST:PORT,HOST:PORT by any of
 /// these addresses; a connection that is lost is made again); vfio-user:PATH, the socket of an

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use nearside_clock::TscClock;
 use nearside_driver::tcp;
 use nearside_embedded::named::{Place, Way, socket_of};
-use nearside_embedded::partition::Logical;
 use nearside_embedded::{AnyStore, Embedded, Options};
 use nearside_firmware::{self as firmware, Fsr, State};
 use nearside_fsrlib::{Credentials, Encoding, MAX_GROUPS, Session, Transport, own_credentials};
@@ -131,7 +130,12 @@ fn whole(args: &DriveArgs) -> Result<Opened, Failure> {
             path.display()
         ));
     }
-    let alike = writer.is_none() && (path.is_file() || matches!(store, AnyStore::Qcow2(_)));
+    let is_file = match &store {
+        AnyStore::Qcow2(_) => true,
+        AnyStore::Mapped(volume) => volume.disk().path().is_file(),
+        _ => path.is_file(),
+    };
+    let alike = writer.is_none() && is_file;
     let state = if writer.is_none() { state(args) } else { State::Home };
     Ok(Opened { transport: Box::new(drive), own: true, alike, store: Some(store), state })
 }
@@ -146,19 +150,24 @@ fn store(args: &DriveArgs) -> Result<AnyStore, Failure> {
     // Its errors name the path.
     let said = |e: &dyn std::fmt::Display| Failure::Message(e.to_string());
     let whole = nearside_embedded::open_image(Path::new(&args.drive)).map_err(|e| said(&e))?;
-    let Some(Logical { group, name }) = &args.volume else { return Ok(whole) };
-    let partition = match &args.partition {
-        None => None,
-        Some(wanted) => {
-            let drive: Box<dyn Transport> = Box::new(embedded(args, whole.clone())?);
-            let mut session = Session::new(drive, Arc::new(TscClock::new()));
-            let number = number_of(&mut session, Some(wanted));
-            Some(number.map_err(|e| Failure::Message(format!("{}: {e}", args.drive.to_string_lossy())))?)
+    let store = match &args.volume {
+        None => whole,
+        Some(volume) => {
+            let partition = partition(args, &whole)?;
+            whole.logical_volume(partition, volume).map_err(|e| said(&e))?
         }
     };
-    let (volume, damaged) = whole.logical_volume(partition, group, name).map_err(|e| said(&e))?;
-    damaged.iter().for_each(|text| complain(&format!("warning: {text}")));
-    Ok(volume)
+    store.notes().iter().for_each(|text| complain(&format!("warning: {text}")));
+    Ok(store)
+}
+
+/// The number of the partition that a logical volume's group is in, where one is said.
+fn partition(args: &DriveArgs, whole: &AnyStore) -> Result<Option<u32>, Failure> {
+    let Some(wanted) = &args.partition else { return Ok(None) };
+    let drive: Box<dyn Transport> = Box::new(embedded(args, whole.clone())?);
+    let mut session = Session::new(drive, Arc::new(TscClock::new()));
+    let number = number_of(&mut session, Some(wanted));
+    number.map(Some).map_err(|e| Failure::Message(format!("{}: {e}", args.drive.to_string_lossy())))
 }
 
 /// A drive in this process.

@@ -14,6 +14,16 @@ use nearside_loadgen::record::{Environment, Record};
 use serde_json::{Map, Value};
 use tempfile::NamedTempFile;
 
+/// Adds a line of so many random cases that were asked of a tool as well, from that seed on, none of which was
+/// unlike.
+///
+/// # Panics
+/// As [`add`]; and where one was.
+pub fn alike(test: &str, cases: u64, seed: u64, unlike: &[String]) {
+    assert!(unlike.is_empty(), "{} are unlike\n{}", unlike.len(), unlike.join("\n\n"));
+    add("gnu", test, &[("cases", cases.into()), ("seed", seed.into()), ("unlike", 0.into())]);
+}
+
 /// Adds a line to the record of this day and name, where the environment asks for records.
 ///
 /// # Panics
@@ -84,7 +94,10 @@ mod tests {
         for machine in std::fs::read_dir(root).unwrap() {
             for file in std::fs::read_dir(machine.unwrap().path()).unwrap() {
                 let path = file.unwrap().path();
-                if !["-view.jsonl", "-fuzz.jsonl"].iter().any(|end| path.to_str().unwrap().ends_with(end)) {
+                if !["-view.jsonl", "-fuzz.jsonl", "-gnu.jsonl"]
+                    .iter()
+                    .any(|end| path.to_str().unwrap().ends_with(end))
+                {
                     continue;
                 }
                 let read = std::fs::read_to_string(&path).unwrap();

@@ -1,12 +1,13 @@
 //! A store named by a word, for the command line: `dram:1GiB`, `dram:IMAGE`, `file:PATH` or a plain path,
-//! `pmem:PATH`, `qcow2:PATH`, a modelled device (`model:nand-p3700:16GiB`), with a delay or faults before it
-//! where a study wants them.
+//! `pmem:PATH`, `qcow2:PATH`, `lvm:PATH?volume=VG/LV`, a modelled device (`model:nand-p3700:16GiB`), with a
+//! delay or faults before it where a study wants them.
 //!
 //! ```text
 //! STORE   = [WRAPPER ":"]... BASE
 //! BASE    = "dram:" (SIZE | PATH) | "file:" PATH | PATH
 //!         | "pmem:" PATH                       a file (in /dev/shm, on a DAX file system) or /dev/dax0.0
 //!         | "qcow2:" PATH ["?snapshot=" NAME]  a disk image, read-only; a plain path is never taken for one
+//!         | "lvm:" BASE "?volume=" VG "/" LV   a logical volume of a file or a disk image, read-only
 //!         | "model:" WORD ":" SIZE             WORD: see [`Model`], a name or a file (mine.toml); a NAND
 //!                                              drive's own size may be left out
 //! WRAPPER = "delayed:" OPTION ["," OPTION]...  a time (100ns, 10us, 5ms), units=N, stripe=SIZE,
@@ -35,6 +36,7 @@ use nearside_store::{
 };
 
 use crate::model::{Model, Named};
+use crate::partition::Logical;
 
 /// Any store.
 #[derive(Clone, Debug)]
@@ -47,7 +49,7 @@ pub enum AnyStore {
     Pmem(Pmem),
     /// In a disk image.
     Qcow2(Qcow2),
-    /// A logical volume in a file or a disk image. No word names it.
+    /// A logical volume in a file or a disk image.
     Mapped(Mapped),
     /// Any, delayed.
     Delayed(Box<Delayed<AnyStore>>),
@@ -104,18 +106,7 @@ impl AnyStore {
     /// # Errors
     /// `InvalidInput` for a word that is none, with the part of the word that is wrong.
     pub fn named(word: &str) -> io::Result<(Backing, Option<PathBuf>)> {
-        let mut word = Word::parse(word)?;
-        while let Word::Delayed(_, below) | Word::Faulty(_, _, below) = word {
-            word = *below;
-        }
-        Ok(match word {
-            Word::Image(path) => (Backing::Memory, Some(path.into())),
-            Word::Mapped(path) => (Backing::MappedFile, Some(path.into())),
-            Word::Disk(rest) => (Backing::Qcow2, Some(Path::new(disk(OsStr::new(rest)).0).into())),
-            Word::File(path) => (Backing::File, Some(path.into())),
-            Word::Model { .. } => (Backing::Model, None),
-            _ => (Backing::Memory, None),
-        })
+        Ok(Word::parse(word)?.named())
     }
 
     /// A store's word with the path that it names made absolute, where it is relative: to `folder`.
@@ -125,17 +116,23 @@ impl AnyStore {
         format!("{}{}{}", &word[..place.start], path.display(), &word[place.end..])
     }
 
-    /// Opens what a user asks for files of, to read it: a disk image by the word `qcow2:`, a file or block
-    /// device as it is by the word `file:`. Without a word, what gzip or Zstandard have made of an image is
-    /// unpacked, and a disk image is found by its first bytes ([`Qcow2::found_in`]).
+    /// Opens what a user asks for files of, to read it: a disk image by the word `qcow2:`, a logical volume
+    /// of what is opened so by the word `lvm:`, a file or block device as it is by the word `file:`. Without
+    /// a word, what gzip or Zstandard have made of an image is unpacked, and a disk image is found by its
+    /// first bytes ([`Qcow2::found_in`]).
     ///
     /// # Errors
-    /// As [`File::open`], [`File::unpacked`], [`Qcow2::open`] and [`Qcow2::found_in`].
+    /// As [`File::open`], [`File::unpacked`], [`Qcow2::open`], [`Qcow2::found_in`] and
+    /// [`AnyStore::logical_volume`].
     pub fn image(path: &Path, options: FileOptions) -> io::Result<AnyStore> {
         let word =
             |word: &str| path.as_os_str().as_bytes().strip_prefix(word.as_bytes()).map(OsStr::from_bytes);
         if let Some(rest) = word(QCOW2) {
             return qcow2(rest, options);
+        }
+        if let Some(rest) = word(LVM) {
+            let (disk, volume) = logical(rest)?;
+            return AnyStore::image(Path::new(disk), options)?.logical_volume(None, &volume);
         }
         if let Some(path) = word("file:") {
             return Ok(AnyStore::File(File::open(path, options)?));
@@ -163,7 +160,8 @@ impl AnyStore {
     pub fn notes(&self) -> &[String] {
         match self {
             AnyStore::Dram(_) | AnyStore::Modelled(_) | AnyStore::Flash(_) => &[],
-            AnyStore::Qcow2(_) | AnyStore::Mapped(_) | AnyStore::Lossy(_) => &[],
+            AnyStore::Qcow2(_) | AnyStore::Lossy(_) => &[],
+            AnyStore::Mapped(volume) => volume.notes(),
             AnyStore::File(file) => file.notes(),
             AnyStore::Pmem(pmem) => pmem.notes(),
             AnyStore::Delayed(delayed) => delayed.inner().notes(),
@@ -200,14 +198,36 @@ fn invalid(reason: String) -> io::Error {
 /// The word of a disk image.
 const QCOW2: &str = "qcow2:";
 
-/// What follows that word: a path, and the name of a snapshot where there is one.
-fn disk(rest: &OsStr) -> (&OsStr, Option<&OsStr>) {
-    const SNAPSHOT: &[u8] = b"?snapshot=";
+/// The word of a logical volume.
+const LVM: &str = "lvm:";
+
+/// What stands before its names.
+const VOLUME: &str = "?volume=";
+
+/// What stands before the last such mark, and what behind it; all, where there is none.
+fn split<'a>(rest: &'a OsStr, mark: &str) -> (&'a OsStr, Option<&'a OsStr>) {
     let bytes = rest.as_bytes();
-    match bytes.windows(SNAPSHOT.len()).rposition(|part| part == SNAPSHOT) {
-        Some(at) => (OsStr::from_bytes(&bytes[..at]), Some(OsStr::from_bytes(&bytes[at + SNAPSHOT.len()..]))),
+    match bytes.windows(mark.len()).rposition(|part| part == mark.as_bytes()) {
+        Some(at) => (OsStr::from_bytes(&bytes[..at]), Some(OsStr::from_bytes(&bytes[at + mark.len()..]))),
         None => (rest, None),
     }
+}
+
+/// What follows the word of a disk image: a path, and the name of a snapshot where there is one.
+fn disk(rest: &OsStr) -> (&OsStr, Option<&OsStr>) {
+    split(rest, "?snapshot=")
+}
+
+/// What follows that of a logical volume: what names its disk, and its own names.
+fn logical(rest: &OsStr) -> io::Result<(&OsStr, Logical)> {
+    let wrong = |why: &str| invalid(format!("{LVM}{}: {why}", rest.display()));
+    let (disk, volume) = split(rest, VOLUME);
+    if disk.is_empty() {
+        return Err(wrong("names no file"));
+    }
+    let volume = volume.ok_or_else(|| wrong("names no volume (as lvm:disk.img?volume=VG/LV)"))?;
+    let volume = volume.to_string_lossy().parse::<Logical>().map_err(|why| wrong(&why))?;
+    Ok((disk, volume))
 }
 
 fn qcow2(rest: &OsStr, options: FileOptions) -> io::Result<AnyStore> {
@@ -216,6 +236,21 @@ fn qcow2(rest: &OsStr, options: FileOptions) -> io::Result<AnyStore> {
         return Err(invalid(format!("{QCOW2}{}: names no file", rest.display())));
     }
     Ok(AnyStore::Qcow2(Qcow2::open(path, snapshot, options)?))
+}
+
+/// A logical volume of a disk that is only read. Beside a writer it is refused: runs that were read before
+/// may be another volume's by now.
+fn volume(disk: Word<'_>, volume: &Logical, options: FileOptions) -> io::Result<AnyStore> {
+    let FileOptions { block_size, beside, .. } = options;
+    let disk = disk.open(FileOptions { block_size, beside, ..FileOptions::read() })?;
+    if let AnyStore::File(file) = &disk
+        && let Some(writer) = file.writer()
+    {
+        let path = file.path().display();
+        let why = format!("{path}: {writer}: a logical volume is served while nobody writes its disk");
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+    }
+    disk.logical_volume(None, volume)
 }
 
 /// A store's word, taken apart. Nothing is opened yet.
@@ -234,6 +269,8 @@ enum Word<'a> {
     Mapped(&'a str),
     /// A disk image: its path, and maybe the name of a snapshot.
     Disk(&'a str),
+    /// A logical volume of that disk.
+    Volume(Box<Word<'a>>, Logical),
     File(&'a str),
 }
 
@@ -266,12 +303,30 @@ impl<'a> Word<'a> {
         if let Some(rest) = part(QCOW2) {
             return Ok(Word::Disk(rest));
         }
+        if let Some(rest) = part(LVM) {
+            let (disk, volume) = logical(OsStr::new(rest))?;
+            return Ok(Word::Volume(Box::new(Word::parse(&rest[..disk.len()])?), volume));
+        }
         let mapped = part("pmem:");
         let path = mapped.or_else(|| part("file:")).unwrap_or(word);
         if path.is_empty() {
             return Err(invalid(format!("store {word:?} names no file")));
         }
         Ok(if mapped.is_some() { Word::Mapped(path) } else { Word::File(path) })
+    }
+
+    /// What the bytes lie in, and the file's path where that is one.
+    fn named(&self) -> (Backing, Option<PathBuf>) {
+        match self {
+            Word::Delayed(_, below) | Word::Faulty(_, _, below) => below.named(),
+            Word::Memory(..) => (Backing::Memory, None),
+            Word::Image(path) => (Backing::Memory, Some(path.into())),
+            Word::Model { .. } => (Backing::Model, None),
+            Word::Mapped(path) => (Backing::MappedFile, Some(path.into())),
+            Word::Disk(rest) => (Backing::Qcow2, Some(disk(OsStr::new(rest)).0.into())),
+            Word::Volume(below, _) => (Backing::LogicalVolume, below.named().1),
+            Word::File(path) => (Backing::File, Some(path.into())),
+        }
     }
 
     fn open(self, options: FileOptions) -> io::Result<AnyStore> {
@@ -291,6 +346,7 @@ impl<'a> Word<'a> {
                 .map_err(|e| invalid(format!("store {word:?}: {e}")))?,
             Word::Mapped(path) => AnyStore::Pmem(Pmem::open(path, options)?),
             Word::Disk(rest) => return qcow2(OsStr::new(rest), options),
+            Word::Volume(disk, names) => return volume(*disk, &names, options),
             Word::File(path) => AnyStore::File(File::open(path, options)?),
         })
     }
@@ -311,6 +367,11 @@ fn path_in(word: &str) -> Option<Range<usize>> {
         Some(("qcow2", rest)) => {
             let (path, _) = disk(OsStr::new(rest));
             (!path.is_empty()).then(|| within(rest, 0..path.len()))
+        }
+        Some(("lvm", rest)) => {
+            let (disk, _) = split(OsStr::new(rest), VOLUME);
+            let place = path_in(&rest[..disk.len()]).filter(|place| !place.is_empty())?;
+            Some(within(rest, place))
         }
         Some(("dram", rest)) => size(rest).is_none().then(|| within(rest, 0..rest.len())),
         Some(("model", rest)) => {

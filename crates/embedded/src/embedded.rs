@@ -84,9 +84,9 @@ pub enum Error {
 }
 
 /// A drive that understands files over an image or a block device ([`AnyStore::image`]: raw, or qcow2, found
-/// by its first bytes or named `qcow2:PATH?snapshot=NAME`, or either compressed by gzip or Zstandard), which
-/// is read through the page cache and never written. Where somebody else writes it ([`AnyStore::writer`] says
-/// who), no command relies on what another has read.
+/// by its first bytes or named `qcow2:PATH?snapshot=NAME`, or either compressed by gzip or Zstandard; or a
+/// logical volume of one, `lvm:PATH?volume=VG/LV`), which is read through the page cache and never written.
+/// Where somebody else writes it ([`AnyStore::writer`] says who), no command relies on what another has read.
 ///
 /// # Errors
 /// [`Error::Store`], the only one that names the path: it cannot be opened for reading, is neither a file nor

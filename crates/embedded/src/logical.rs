@@ -11,6 +11,7 @@ use nearside_fsview::{Error, Source, State, Volume, VolumeInfo};
 use nearside_store::{Disk, Mapped, ReadAt, Store};
 
 use crate::AnyStore;
+use crate::partition::Logical;
 
 /// Volumes of which it is seen what lies in them.
 const MOST_LOOKED_INTO: usize = 1024;
@@ -59,19 +60,15 @@ impl AnyStore {
     }
 
     /// A logical volume of a file, a block device or a disk image, by its group's name or UUID and its own
-    /// name, and what a user should know beside it. With a partition's number: of a group of which that is a
-    /// physical volume.
+    /// name; what a user should know beside it is in [`AnyStore::notes`]. With a partition's number: of a
+    /// group of which that is a physical volume.
     ///
     /// # Errors
     /// `NotFound` where there is none of that name, with those there are and what is damaged; `InvalidInput`
     /// where two groups have that name; `Unsupported` where it is not read, with the reason; else as
     /// [`AnyStore::logical_volumes`].
-    pub fn logical_volume(
-        &self,
-        partition: Option<u32>,
-        group: &str,
-        name: &str,
-    ) -> io::Result<(AnyStore, Vec<String>)> {
+    pub fn logical_volume(&self, partition: Option<u32>, wanted: &Logical) -> io::Result<AnyStore> {
+        let Logical { group, name } = wanted;
         let Some(disk) = self.disk() else {
             let why = "logical volumes are read from files, block devices and disk images";
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
@@ -98,12 +95,12 @@ impl AnyStore {
                 return Err(named(io::ErrorKind::InvalidInput, why));
             }
         };
-        let Some(volume) = volumes.iter().find(|known| known.name == name) else {
+        let Some(volume) = volumes.iter().find(|known| known.name == *name) else {
             let names = volumes.iter().filter(|known| known.visible).map(|known| &*known.name).collect();
             return missing(format!("logical volume {name:?} in {group:?}"), names);
         };
         match &volume.runs {
-            Ok(runs) => Ok((AnyStore::Mapped(mapped(&disk, runs)?), warnings)),
+            Ok(runs) => Ok(AnyStore::Mapped(mapped(&disk, runs)?.with_notes(warnings))),
             Err(why) => Err(named(io::ErrorKind::Unsupported, format!("{group}/{name} is not read: {why}"))),
         }
     }

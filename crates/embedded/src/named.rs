@@ -7,7 +7,8 @@
 //!      | "vfio-user:" PATH                  an NVMe function in another process
 //!      | PATH                               a device of a kernel's that drives a Nearside drive, or else an
 //!                                           image or a block device, for a drive in this process
-//!      | "qcow2:" PATH ... | "file:" PATH   an image by its kind ([`crate::open_image`])
+//!      | "qcow2:" PATH ... | "lvm:" PATH ... | "file:" PATH
+//!                                          an image by its kind ([`crate::open_image`])
 //! ```
 
 use std::ffi::OsStr;

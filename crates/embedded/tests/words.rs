@@ -34,6 +34,10 @@ fn a_path_in_a_word_is_found_wherever_it_stands() {
         ("dram:disk.img", "dram:/srv/disk.img"),
         ("qcow2:disk.qcow2", "qcow2:/srv/disk.qcow2"),
         ("qcow2:a?snapshot=b/c", "qcow2:/srv/a?snapshot=b/c"),
+        ("lvm:a:b.img?volume=vg/lv", "lvm:/srv/a:b.img?volume=vg/lv"),
+        ("lvm:qcow2:a?snapshot=b/c?volume=vg/lv", "lvm:qcow2:/srv/a?snapshot=b/c?volume=vg/lv"),
+        ("delayed:10us:lvm:file:a?volume=vg/lv", "delayed:10us:lvm:file:/srv/a?volume=vg/lv"),
+        ("lvm:?volume=vg/lv", "lvm:?volume=vg/lv"),
         ("dram:16MiB", "dram:16MiB"),
         ("delayed:10us,units=8:faulty:torn:disk.img", "delayed:10us,units=8:faulty:torn:/srv/disk.img"),
         ("delayed:10us:dram:1MiB", "delayed:10us:dram:1MiB"),
@@ -125,6 +129,43 @@ fn words_name_stores() {
 }
 
 #[test]
+fn words_name_logical_volumes() {
+    for disk in ["/disk", "file:/disk", "qcow2:/disk", "qcow2:/disk?snapshot=a"] {
+        for volume in ["vg/lv", "/dev/vg/lv", "/dev/mapper/vg-lv"] {
+            let named = AnyStore::named(&format!("lvm:{disk}?volume={volume}")).unwrap();
+            assert_eq!(named, (Backing::LogicalVolume, Some(PathBuf::from("/disk"))), "{disk} {volume}");
+        }
+    }
+    let image = tempfile::NamedTempFile::new().unwrap();
+    image.as_file().set_len(1 << 20).unwrap();
+    let path = image.path().to_str().unwrap();
+    let open = |word: &str, options| AnyStore::open(word, options);
+    for (word, says) in [
+        ("lvm:", "lvm:: names no file"),
+        ("lvm:?volume=vg/lv", "names no file"),
+        ("lvm:/disk", "lvm:/disk: names no volume (as lvm:disk.img?volume=VG/LV)"),
+        ("lvm:/disk?volume=vg", "lvm:/disk?volume=vg: expected VG/LV"),
+        ("lvm:/nonexistent?volume=vg/lv", "/nonexistent: No such"),
+        ("lvm:qcow2:?volume=vg/lv", "qcow2:: names no file"),
+        ("lvm:model:odd:1MiB?volume=vg/lv", "\"odd\" is no model"),
+        ("lvm:dram:1MiB?volume=vg/lv", "read from files, block devices and disk images"),
+        (&format!("lvm:{path}?volume=vg/lv"), &format!("{path}: no volume group \"vg\"; there are none")),
+    ] {
+        let error = open(word, FileOptions::serve()).unwrap_err().to_string();
+        assert!(error.contains(says), "{word}: {error}");
+        let known = AnyStore::named(word).map_err(|e| e.to_string());
+        assert!(known.is_ok() || known == Err(error), "{word}: {known:?}");
+    }
+    // Beside a writer in no case.
+    let _writer = open(path, FileOptions::serve()).unwrap();
+    let shared = FileOptions { beside: Beside::Anybody, ..FileOptions::read() };
+    for options in [FileOptions::serve(), FileOptions::read(), shared] {
+        let refused = open(&format!("lvm:{path}?volume=vg/lv"), options).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy, "{refused}");
+    }
+}
+
+#[test]
 fn names_of_drives() {
     assert_eq!(socket_of(OsStr::new("unix:/run/x")), Some(Path::new("/run/x")));
     assert_eq!(socket_of(OsStr::new("disk.img")), None);
@@ -133,6 +174,7 @@ fn names_of_drives() {
     assert_eq!(place("vfio-user:/run/x").unwrap(), "Process(\"/run/x\")");
     assert_eq!(place("/dev/null").unwrap(), "Device(\"/dev/null\")");
     assert_eq!(place("qcow2:x").unwrap(), "Image(\"qcow2:x\")");
+    assert_eq!(place("lvm:x?volume=a/b").unwrap(), "Image(\"lvm:x?volume=a/b\")");
     assert!(place("nvme+tcp://h:4420/nqn.2026-11.example:x/1").unwrap().starts_with("Network("));
     assert!(place("nvme+tcp://h,[::1]:7/nqn.2026-11.example:x/1").unwrap().starts_with("Network("));
     assert!(place("nvme+tcp://").is_err());

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use nearside_clock::{Nanos, RateLimits};
 
-use crate::poller::Poller;
+use crate::poller::{Listening, Poller};
 use crate::target::{Counters, Options};
 
 /// How long nothing is accepted after that failed, unless a connection ends.
@@ -80,7 +80,7 @@ pub(crate) enum Accepted {
 /// The listeners of a thread.
 pub(crate) struct Acceptor {
     /// By their numbers.
-    listeners: BTreeMap<usize, TcpListener>,
+    listeners: BTreeMap<usize, Listening>,
     unidentified: Unidentified,
     /// When connections are accepted again.
     paused_until: Option<Nanos>,
@@ -97,15 +97,14 @@ impl Acceptor {
 
     /// Takes connections of another listener.
     pub(crate) fn listen(&mut self, number: usize, listener: TcpListener, poller: &Poller) -> io::Result<()> {
-        poller.listen(number, &listener)?;
-        self.listeners.insert(number, listener);
+        self.listeners.insert(number, poller.listen(number, listener)?);
         if self.paused_until.is_some() {
             poller.set_accepting(&self.listeners, false);
         }
         Ok(())
     }
 
-    /// Takes no more of that one. The poller forgets what is closed.
+    /// Takes no more of that one.
     pub(crate) fn stop_listening(&mut self, number: usize) {
         self.listeners.remove(&number);
     }
@@ -119,8 +118,8 @@ impl Acceptor {
         counters: &Counters,
         now: Nanos,
     ) -> Accepted {
-        let Some(listener) = self.listeners.get(&listener) else { return Accepted::Nothing };
-        let (stream, peer) = match listener.accept() {
+        let Some(listening) = self.listeners.get(&listener) else { return Accepted::Nothing };
+        let (stream, peer) = match listening.listener.accept() {
             Ok(accepted) => accepted,
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => return Accepted::Nothing,

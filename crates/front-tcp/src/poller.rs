@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nearside_dma::Wakeup;
@@ -50,7 +51,20 @@ impl Interest {
 
 /// An epoll instance.
 pub(crate) struct Poller {
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
+}
+
+/// A listener whose connections are told of until it is dropped.
+pub(crate) struct Listening {
+    pub(crate) listener: TcpListener,
+    epoll: Arc<OwnedFd>,
+}
+
+impl Drop for Listening {
+    /// By itself the kernel forgets a socket only when nobody has it open any more: a service manager may.
+    fn drop(&mut self) {
+        let _ = epoll::delete(&self.epoll, &self.listener);
+    }
 }
 
 impl Poller {
@@ -58,14 +72,15 @@ impl Poller {
     pub(crate) fn new(wakeup: &Wakeup, thread: usize) -> io::Result<Poller> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, wakeup.event_of(thread), EventData::new_u64(WAKEUP), EventFlags::IN)?;
-        Ok(Poller { epoll })
+        Ok(Poller { epoll: Arc::new(epoll) })
     }
 
     /// Another listener, whose connections are told of.
-    pub(crate) fn listen(&self, number: usize, listener: &TcpListener) -> io::Result<()> {
+    pub(crate) fn listen(&self, number: usize, listener: TcpListener) -> io::Result<Listening> {
         listener.set_nonblocking(true)?;
         let data = EventData::new_u64(LISTENERS + number as u64);
-        Ok(epoll::add(&self.epoll, listener, data, EventFlags::IN)?)
+        epoll::add(&self.epoll, &listener, data, EventFlags::IN)?;
+        Ok(Listening { listener, epoll: self.epoll.clone() })
     }
 
     /// A new socket, reported when it is ready for reading.
@@ -82,11 +97,11 @@ impl Poller {
     }
 
     /// Whether it tells of connections that wait to be accepted.
-    pub(crate) fn set_accepting(&self, listeners: &BTreeMap<usize, TcpListener>, accepting: bool) {
+    pub(crate) fn set_accepting(&self, listeners: &BTreeMap<usize, Listening>, accepting: bool) {
         let flags = if accepting { EventFlags::IN } else { EventFlags::empty() };
-        for (number, listener) in listeners {
+        for (number, listening) in listeners {
             let data = EventData::new_u64(LISTENERS + *number as u64);
-            if let Err(error) = epoll::modify(&self.epoll, listener, data, flags) {
+            if let Err(error) = epoll::modify(&self.epoll, &listening.listener, data, flags) {
                 tracing::error!(%error, "epoll");
             }
         }

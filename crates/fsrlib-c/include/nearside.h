@@ -552,11 +552,12 @@ extern "C" {
 
 /*
  Opens a drive, by the names that the command `nearside` takes: an image (raw, qcow2, also as .gz or .zst;
- `qcow2:PATH`, `file:PATH`) or a block device (a drive embedded in this process, read-only), `unix:PATH`
- (the socket of a drive that `nearside attach` serves), `nvme+tcp://HOST:PORT/NQN/NSID` (over the network;
- several `HOST:PORT` with commas between them are paths to one drive, and a connection that is lost is made
- again, for ten minutes), `vfio-user:PATH` (in another process), `/dev/ngXnY` (through a kernel that is
- connected to it). `options` may be null. Returns null where it fails: `nearside_error(NULL)` says why.
+ `qcow2:PATH`, `lvm:PATH?volume=VG/LV`, `file:PATH`) or a block device (a drive embedded in this process,
+ read-only), `unix:PATH` (the socket of a drive that `nearside attach` serves),
+ `nvme+tcp://HOST:PORT/NQN/NSID` (over the network; several `HOST:PORT` with commas between them are paths
+ to one drive, and a connection that is lost is made again, for ten minutes), `vfio-user:PATH` (in another
+ process), `/dev/ngXnY` (through a kernel that is connected to it). `options` may be null. Returns null
+ where it fails: `nearside_error(NULL)` says why.
 
  # Safety
  `drive` is a terminated string; `options` is null or valid, its `groups` valid for `groups_len` numbers,

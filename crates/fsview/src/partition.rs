@@ -41,6 +41,54 @@ pub enum PartitionKind {
     Devdax,
 }
 
+/// Types of a GPT that disks of today have, and what fdisk calls them.
+const GPT_TYPES: [(&str, &str); 15] = [
+    ("C12A7328-F81F-11D2-BA4B-00A0C93EC93B", "EFI System"),
+    ("21686148-6449-6E6F-744E-656564454649", "BIOS boot"),
+    ("9E1A2D38-C612-4316-AA26-8B49521E5A8B", "PowerPC PReP boot"),
+    ("E3C9E316-0B5C-4DB8-817D-F92DF00215AE", "Microsoft reserved"),
+    ("EBD0A0A2-B9E5-4433-87C0-68B6B72699C7", "Microsoft basic data"),
+    ("DE94BBA4-06D1-4D40-A16A-BFD50179D6AC", "Windows recovery environment"),
+    ("BC13C2FF-59E6-4262-A352-B275FD6F7172", "Linux extended boot"),
+    ("0FC63DAF-8483-4772-8E79-3D69D8477DE4", "Linux filesystem"),
+    ("4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709", "Linux root (x86-64)"),
+    ("B921B045-1DF0-41C3-AF44-4C6F280D3FAE", "Linux root (ARM-64)"),
+    ("933AC7E1-2EB4-4F13-B844-0E14E2AEF915", "Linux home"),
+    ("4D21B016-B534-45C2-A9FB-5C16E091FD2D", "Linux variable data"),
+    ("0657FD6D-A4AB-43C4-84E5-0933C84B4F4F", "Linux swap"),
+    ("A19D880F-05FC-4D3B-A006-743F0F84911E", "Linux RAID"),
+    ("E6D6D379-F507-44C2-A23C-238F2A3DF928", "Linux LVM"),
+];
+
+/// The same of an MBR.
+const MBR_TYPES: [(u8, &str); 9] = [
+    (0x07, "HPFS/NTFS/exFAT"),
+    (0x0b, "W95 FAT32"),
+    (0x0c, "W95 FAT32 (LBA)"),
+    (0x0e, "W95 FAT16 (LBA)"),
+    (0x82, "Linux swap / Solaris"),
+    (0x83, "Linux"),
+    (0x8e, "Linux LVM"),
+    (0xef, "EFI (FAT-12/16/32)"),
+    (0xfd, "Linux raid autodetect"),
+];
+
+impl PartitionKind {
+    /// What fdisk calls it, where it is a usual one.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            PartitionKind::Mbr(kind) => {
+                MBR_TYPES.iter().find(|(known, _)| *known == kind).map(|(_, name)| *name)
+            }
+            PartitionKind::Gpt(_) => {
+                let kind = self.to_string();
+                GPT_TYPES.iter().find(|(known, _)| *known == kind).map(|(_, name)| *name)
+            }
+            PartitionKind::Fsdax | PartitionKind::Devdax => None,
+        }
+    }
+}
+
 impl std::fmt::Display for PartitionKind {
     /// As fdisk shows it: `0x83`, `0FC63DAF-8483-4772-8E79-3D69D8477DE4`; as ndctl does: `fsdax`, `devdax`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -116,7 +116,7 @@ impl How {
             other => Refusal::from(other.to_string()),
         };
         let mut store = open_image(path).map_err(of_store)?;
-        if let Some(Logical { group, name }) = &self.volume {
+        if let Some(volume) = &self.volume {
             let partition = match &self.partition {
                 None => None,
                 wanted => {
@@ -126,9 +126,7 @@ impl How {
                     Some(number.map_err(|why| format!("{}: {why}", path.display()))?)
                 }
             };
-            let (volume, damaged) = store.logical_volume(partition, group, name)?;
-            notes.extend(damaged);
-            store = volume;
+            store = store.logical_volume(partition, volume)?;
             // What is in the volume has no partition of the disk's.
             let _first = self.found.number.set(0);
         }

@@ -72,6 +72,7 @@ pub struct Mapped {
     /// Each with the place of its first byte here.
     runs: Arc<[(u64, Range<u64>)]>,
     capacity: u64,
+    notes: Arc<[String]>,
 }
 
 impl Mapped {
@@ -98,7 +99,17 @@ impl Mapped {
         if capacity == 0 {
             return Err(invalid(format!("{len} bytes: not one block")));
         }
-        Ok(Mapped { disk, runs: placed.into(), capacity })
+        Ok(Mapped { disk, runs: placed.into(), capacity, notes: Vec::<String>::new().into() })
+    }
+
+    /// With what a user should know of it, one sentence each.
+    pub fn with_notes(self, notes: Vec<String>) -> Mapped {
+        Mapped { notes: notes.into(), ..self }
+    }
+
+    /// What a user should know of it.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// What its runs are of.

@@ -12,7 +12,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::{Args, ValueEnum};
-use nearside_embedded::partition::Wanted;
+use nearside_embedded::partition::{Logical, Wanted};
 use nearside_fsrlib::FileEntry;
 use serde_json::json;
 
@@ -59,6 +59,9 @@ pub struct DiffArgs {
     /// Partition that holds that volume, as --partition has it
     #[arg(long, value_name = "N|NAME", requires = "other")]
     other_partition: Option<Wanted>,
+    /// Logical volume that is compared with in the place of the whole other drive, as --volume has it
+    #[arg(long, value_name = "VG/LV", requires = "other")]
+    other_volume: Option<Logical>,
     /// Say which paths, not what of them
     #[arg(short = 'q', long)]
     brief: bool,
@@ -117,6 +120,7 @@ pub fn run(args: DiffArgs) -> Outcome {
             let args = DriveArgs {
                 drive: other.clone(),
                 partition: args.other_partition.clone(),
+                volume: args.other_volume.clone(),
                 ..args.drive.clone()
             };
             open(&args, other_root)?

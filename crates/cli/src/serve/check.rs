@@ -168,9 +168,9 @@ pub fn of_machine(plan: &Plan) -> Vec<String> {
         for namespace in &subsystem.namespace {
             let named = |why: String| format!("namespace {} of {}: {why}", namespace.nsid, subsystem.nqn);
             match store(namespace) {
-                Ok(Some(identity)) => {
+                Ok(Some((identity, writes))) => {
                     files.push((identity, named(namespace.store.clone())));
-                    written.extend((!namespace.read_only).then_some(identity));
+                    written.extend(writes.then_some(identity));
                 }
                 Ok(None) => {}
                 Err(why) => faults.0.push(named(why)),
@@ -208,8 +208,11 @@ fn whole(path: &Path) -> PathBuf {
     path.canonicalize().ok().or_else(beside).unwrap_or_else(|| path.to_owned())
 }
 
-/// The file that a namespace's bytes lie in, where it is one: device and inode.
-fn store(plan: &NamespacePlan) -> Result<Option<(u64, u64)>, String> {
+/// A file's device and inode.
+type Identity = (u64, u64);
+
+/// The file that a namespace's bytes lie in, where it is one, and whether it is written.
+fn store(plan: &NamespacePlan) -> Result<Option<(Identity, bool)>, String> {
     let (backing, path) = AnyStore::named(&plan.store).map_err(|e| e.to_string())?;
     let Some(path) = path else {
         let options = FileOptions { block_size: plan.block_size, ..FileOptions::read() };
@@ -224,13 +227,14 @@ fn store(plan: &NamespacePlan) -> Result<Option<(u64, u64)>, String> {
     }
     // What is read into memory once is nobody's afterwards.
     let stays = backing != Backing::Memory;
-    let writes = stays && !plan.read_only;
+    let is_image = matches!(backing, Backing::Qcow2 | Backing::LogicalVolume);
+    let writes = stays && !is_image && !plan.read_only;
     let how = if writes { Access::READ_OK | Access::WRITE_OK } else { Access::READ_OK };
     accessat(CWD, path.as_path(), how, AtFlags::EACCESS).map_err(|e| failed(&e))?;
     if kind.is_file() && metadata.len() < u64::from(plan.block_size) {
         return Err(failed(&format!("it has {} bytes: not one block", metadata.len())));
     }
-    Ok(stays.then_some((metadata.dev(), metadata.ino())))
+    Ok(stays.then_some(((metadata.dev(), metadata.ino()), writes)))
 }
 
 /// Whether something can be made at `path`.

@@ -20,6 +20,7 @@ use nearside_spec::fabrics::PORT;
 use nearside_store::write_log::WriteLog;
 use nearside_store::{Data, FileOptions, Operation, Submitted, Token};
 
+use super::activated::Activated;
 use super::limits;
 use super::names;
 use super::plan::{Doorbells, FunctionPlan, NamespacePlan, Plan, SubsystemPlan, Tls, resolve};
@@ -70,6 +71,8 @@ pub struct ServedDrive {
     server: Server<AnyStore, Fsr>,
     /// What listens, by number: the address as it was asked for.
     listening: BTreeMap<usize, (String, u16)>,
+    /// Sockets that a service manager handed over.
+    handed: Activated,
     /// PCIe functions, beside what is told of each.
     functions: Vec<(Arc<Function>, nearside_front_vfio::Server)>,
     seen: Arc<Seen>,
@@ -248,11 +251,6 @@ struct Prepared {
     notes: Vec<String>,
 }
 
-fn bind((address, port): (&str, u16)) -> Result<TcpListener, String> {
-    let at = resolve(address, port)?;
-    TcpListener::bind(at).map_err(|e| format!("{at}: {e}"))
-}
-
 /// Takes a namespace away; what it was trusted with is made durable. What went wrong.
 fn let_go(subsystem: &Subsystem<AnyStore, Fsr>, nqn: &str, nsid: u32) -> Option<String> {
     let removed = subsystem.remove(nsid)?;
@@ -263,7 +261,7 @@ fn let_go(subsystem: &Subsystem<AnyStore, Fsr>, nqn: &str, nsid: u32) -> Option<
 
 impl ServedDrive {
     /// Opens the stores, listens, serves.
-    pub fn start(plan: &Plan) -> Result<ServedDrive, String> {
+    pub fn start(plan: &Plan, handed: Activated) -> Result<ServedDrive, String> {
         let tls = crate::tls::of_server(plan.kernel_tls).ok();
         let options = Options { threads: plan.threads, tls, ..Options::default() };
         let connections = options.connections;
@@ -274,7 +272,7 @@ impl ServedDrive {
         let seen = Arc::new(Seen { target: server.target().clone(), functions: Mutex::default() });
         let notes: Vec<String> = limits::raise_descriptors(connections).into_iter().collect();
         let (listening, functions, sockets) = (BTreeMap::new(), Vec::new(), Vec::new());
-        let mut drive = ServedDrive { server, listening, functions, seen, sockets, workers, notes };
+        let mut drive = ServedDrive { server, listening, handed, functions, seen, sockets, workers, notes };
         let notes = drive.apply(plan)?;
         drive.notes.extend(notes);
         for (address, nqn) in plan.open_to_all() {
@@ -365,9 +363,11 @@ impl ServedDrive {
                 }
             }
         }
-        for (word, number) in plan.listened().zip(self.numbers(plan)) {
+        for ((word, port), number) in plan.listened().zip(self.numbers(plan)) {
             if number.is_none() {
-                prepared.listeners.push(((word.0.to_owned(), word.1), bind(word)?));
+                let at = resolve(word, port)?;
+                let listener = self.handed.listener(at).map_err(|e| format!("{at}: {e}"))?;
+                prepared.listeners.push(((word.to_owned(), port), listener));
             }
         }
         Ok(prepared)

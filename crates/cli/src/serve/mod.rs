@@ -15,6 +15,7 @@ use crate::in_use::InUse;
 use crate::logs::Logs;
 use crate::out;
 
+mod activated;
 pub mod beacon;
 pub mod changes;
 mod check;
@@ -39,6 +40,7 @@ pub mod save;
 mod secrets;
 mod sizes;
 
+use activated::Activated;
 use notify::Manager;
 use running::Running;
 
@@ -88,8 +90,9 @@ const NOT_BESIDE_A_FILE: [&str; 20] = [
 pub struct ServeArgs {
     /// What holds a namespace's bytes: file:PATH (an image or a block device), pmem:PATH (persistent
     /// memory, mapped: a file on a DAX file system or in /dev/shm, or /dev/daxX.Y), qcow2:PATH (a disk image,
-    /// read-only; with ?snapshot=NAME behind it as it was then), dram:SIZE or dram:IMAGE, or model:NAME:SIZE,
-    /// a device with its own response times (listed below).
+    /// read-only; with ?snapshot=NAME behind it as it was then), lvm:PATH?volume=VG/LV (a logical volume of
+    /// an image, also lvm:qcow2:PATH?volume=VG/LV, or of a block device, read-only), dram:SIZE or dram:IMAGE,
+    /// or model:NAME:SIZE, a device with its own response times (listed below).
     /// Given several times: namespaces 1, 2 and so on
     #[arg(long, value_name = "STORE", required_unless_present = "config")]
     store: Vec<String>,
@@ -274,6 +277,7 @@ pub fn run(args: ServeArgs) -> Outcome {
         return print_config(&args);
     }
     let plan = plan::Plan::of(&args).map_err(Failure::Message)?;
+    let handed = Activated::take(&plan).map_err(Failure::Message)?;
     if plan.programs && !crate::run::install() {
         return Err(Failure::Message("programs: this build runs none (its feature \"wasm\")".into()));
     }
@@ -282,7 +286,7 @@ pub fn run(args: ServeArgs) -> Outcome {
     }
     let logs = Logs::begin(plan.log.map(|level| level.0))?;
     let manager = Manager::find();
-    let mut drive = drive::ServedDrive::start(&plan).map_err(Failure::Message)?;
+    let mut drive = drive::ServedDrive::start(&plan, handed).map_err(Failure::Message)?;
     sites(&plan, &mut drive)?;
     sizes::watch(drive.target()).map_err(|e| words(&e))?;
     let names: Vec<&str> = plan.subsystem.iter().map(|subsystem| subsystem.nqn.as_str()).collect();

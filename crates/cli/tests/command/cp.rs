@@ -224,7 +224,8 @@ fn what_is_large_is_handed_on() {
             let copy = at(name);
             // What was there before is gone, all of it.
             fs::write(&copy, vec![7; 40 << 20]).unwrap();
-            let words = [ways, &["--json", &format!("/{name}"), copy.to_str().unwrap()]].concat();
+            let path = format!("/{name}");
+            let words = [ways, &["--json", &path, copy.to_str().unwrap()]].concat();
             let ran = volume.run("cp", &words);
             let lines = ran.json();
             let size = fs::metadata(&copy).unwrap().len();

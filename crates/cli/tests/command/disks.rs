@@ -8,8 +8,11 @@ use std::path::{Path, PathBuf};
 
 use nearside_conformance::needs;
 use nearside_conformance::volume::{ext, must, tool};
+use nearside_driver::{Command, Failure};
+use nearside_spec::Status;
 
-use crate::fixture::{on, small};
+use crate::fixture::{Ran, nearside, on, small};
+use crate::insight::{NQN, connect, shown};
 
 #[test]
 fn every_command_reads_qcow2_images() {
@@ -216,6 +219,133 @@ fn every_command_reads_logical_volumes() {
     }
     let ran = on(&image, "cat", &["/small"]);
     assert!(ran.err.contains("a physical volume of LVM: --volume VG/LV reads a volume"), "{}", ran.err);
+}
+
+/// A tree with a log and a word, its file system as `volume`, and the same as `vg0/root` in `lvm.img`.
+fn logical(folder: &Path, word: &str) {
+    let at = |name: &str| folder.join(name);
+    fs::create_dir_all(at("tree/logs")).unwrap();
+    let log: String = (0..20_000).map(|n| format!("line {n} of a log\n")).collect();
+    fs::write(at("tree/logs/a.log"), log).unwrap();
+    fs::write(at("tree/word"), word).unwrap();
+    ext(&at("volume"), 5, Some(&at("tree")), &["-t", "ext4", "-b", "1024"]);
+    fs::write(at("lvm.img"), physical(folder, &at("volume"))).unwrap();
+}
+
+/// Whether a server of these stores is refused, with what it says.
+fn refused(stores: &[&str], more: &[&str]) -> String {
+    let mut server = nearside();
+    server.args(["serve", "--listen", "127.0.0.1:0"]).args(more);
+    server.args(stores.iter().flat_map(|store| ["--store", store]));
+    let ran = Ran::from(server.output().unwrap());
+    assert_eq!((ran.code, ran.text().as_str()), (2, ""), "{stores:?}: {}", ran.err);
+    ran.err
+}
+
+#[test]
+fn volumes_and_images_are_served_to_be_read() {
+    let test = "volumes_and_images_are_served_to_be_read";
+    let Some(folder) = needs::folder(test, &["mke2fs", "gzip", "qemu-img"]) else { return };
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    logical(folder.path(), "first\n");
+    for (from, to) in [("lvm.img", "lvm.qcow2"), ("volume", "volume.qcow2")] {
+        must(tool("qemu-img").args(["convert", "-f", "raw", "-O", "qcow2", &at(from), &at(to)]));
+    }
+    let files = ["lvm.img", "lvm.qcow2", "volume.qcow2"].map(at);
+    let stores = [
+        format!("lvm:{}?volume=vg0/root", files[0]),
+        format!("lvm:qcow2:{}?volume=/dev/vg0/root", files[1]),
+        format!("qcow2:{}", files[2]),
+    ];
+    let before = files.each_ref().map(|file| fs::read(file).unwrap());
+    let words: Vec<&str> = stores.iter().flat_map(|store| ["--store", store]).chain(["--trust"]).collect();
+    let (served, _) = shown(&folder, &words);
+    let mut host = connect(&served, "nqn.2026-11.example:host");
+    for (nsid, store) in (1..).zip(&stores) {
+        let network = format!("nvme+tcp://{}/{NQN}/{nsid}", served.address);
+        for (command, words) in [("cat", &["/logs/a.log"][..]), ("grep", &["-rn", "line 7", "/logs"])] {
+            let ours = on(Path::new(&files[0]), command, &[&["--volume", "vg0/root"], words].concat());
+            assert!(ours.code == 0 && !ours.out.is_empty(), "{}", ours.err);
+            for drive in [&network, store] {
+                let theirs = on(Path::new(drive), command, words);
+                assert_eq!((theirs.code, theirs.err.as_str()), (0, ""), "{drive} {command}");
+                assert!(theirs.out == ours.out, "{drive} {command}");
+            }
+        }
+        let written = host.execute(&Command::write(nsid, 0, 8), Some(vec![7; 4096])).unwrap().outcome;
+        let is_refused =
+            matches!(written, Err(Failure::Status(status)) if status.code() == Status::READ_ONLY_NAMESPACE);
+        assert!(is_refused, "{store}: {written:?}");
+    }
+    for file in &files {
+        let said = refused(&[file], &[]);
+        assert!(said.contains(file) && said.contains("has it locked"), "{said}");
+    }
+    drop((host, served));
+    assert!(files.each_ref().map(|file| fs::read(file).unwrap()) == before);
+}
+
+#[test]
+fn a_volume_that_cannot_be_served_says_why() {
+    let test = "a_volume_that_cannot_be_served_says_why";
+    let Some(folder) = needs::folder(test, &["mke2fs", "gzip"]) else { return };
+    logical(folder.path(), "first\n");
+    let image = folder.path().join("lvm.img").to_str().unwrap().to_owned();
+    let word = |volume: &str| format!("lvm:{image}?volume={volume}");
+    for (volume, says) in [
+        ("vg0/thin", "vg0/thin is not read: it is of type \"thin\""),
+        ("vg0/before", "vg0/before is not read: it is a snapshot"),
+        ("vg0/wide", "vg0/wide is not read: it is striped over 2"),
+        ("vg0/nothing", "no logical volume \"nothing\" in \"vg0\"; there are [\"before\""),
+        ("vg1/root", "no volume group \"vg1\"; there are [\"vg0\"]"),
+    ] {
+        let command = on(Path::new(&word(volume)), "cat", &["/word"]);
+        for said in [refused(&[&word(volume)], &[]), command.err] {
+            assert!(said.contains(&format!("{image}: {says}")), "{volume}: {said}");
+        }
+    }
+    assert!(refused(&[&format!("lvm:{image}")], &[]).contains("names no volume"));
+    // None of several writes what they lie in.
+    let check = |more: &[&str]| {
+        let mut check = nearside();
+        check.args(["serve", "--check", "--store", &word("vg0/root"), "--store", &word("vg0/home")]);
+        Ran::from(check.args(more).output().unwrap())
+    };
+    assert!(check(&[]).good().ends_with(": no fault\n"));
+    let both = check(&["--store", &image]);
+    assert!(both.code == 2 && both.err.contains("another namespace has that file"), "{}", both.err);
+    let (writer, _) = shown(&folder, &["--store", &image]);
+    for more in [&[][..], &["--read-only"], &["--read-only", "--shared-image"]] {
+        let said = refused(&[&word("vg0/root")], more);
+        assert!(said.contains("has it locked"), "{more:?}: {said}");
+    }
+    // A command reads it once, and says what that is worth.
+    let read = on(Path::new(&word("vg0/root")), "cat", &["/word"]);
+    assert_eq!((read.code, read.text().as_str()), (0, "first\n"), "{}", read.err);
+    assert!(read.err.contains("has it locked: what is written meanwhile"), "{}", read.err);
+    drop(writer);
+}
+
+#[test]
+fn a_volume_is_compared_with_an_image() {
+    let test = "a_volume_is_compared_with_an_image";
+    let Some(folder) = needs::folder(test, &["mke2fs", "gzip"]) else { return };
+    let at = |name: &str| folder.path().join(name);
+    logical(folder.path(), "first\n");
+    let (image, lvm) = (at("volume"), at("lvm.img"));
+    let (image, lvm) = (image.to_str().unwrap(), lvm.to_str().unwrap());
+    let of_lvm = ["--other", lvm, "--other-volume", "/dev/vg0/root"];
+    let diff = |drive: &str, words: &[&str]| on(Path::new(drive), "diff", words);
+    assert_eq!(diff(image, &of_lvm).good(), "");
+    assert_eq!(diff(lvm, &["--volume", "vg0/root", "--other", image]).good(), "");
+    assert_eq!(diff(lvm, &[&["--volume", "vg0/root"], &of_lvm[..]].concat()).good(), "");
+    fs::write(at("tree/word"), "another\n").unwrap();
+    ext(&at("after"), 5, Some(&at("tree")), &["-t", "ext4", "-b", "1024"]);
+    let changed = diff(at("after").to_str().unwrap(), &[&of_lvm[..], &["--ignore=time"]].concat());
+    let line = "changed  /word: size 8 -> 6\n";
+    assert_eq!((changed.code, changed.text().as_str()), (1, line), "{}", changed.err);
+    let none = diff(image, &["--other", lvm, "--other-volume", "vg0/nothing"]);
+    assert!(none.code == 2 && none.err.contains("no logical volume \"nothing\""), "{}", none.err);
 }
 
 /// LVM's checksum.
@@ -627,14 +757,20 @@ fn partitions_go_by_their_names() {
     assert!(ran.code == 2 && ran.err.contains("several partitions: name one of 1: ext4"), "{}", ran.err);
     let type_of_linux = "0FC63DAF-8483-4772-8E79-3D69D8477DE4";
     let second = format!(
-        "partition 2      ext4, 8.0M from byte 9437184, type {type_of_linux}, name two words, label same\n"
+        "partition 2      ext4, 8.0M from byte 9437184, type {type_of_linux} (Linux filesystem), name two words, \
+         label same\n"
     );
     assert!(ran.text().contains(&second), "{}", ran.text());
     let info = on(&image, "info", &["--json", "--partition", "home"]).json().remove(0);
     assert_eq!(info["volumes"][0]["partition"], 3);
     let third = serde_json::json!({
-        "number": 3, "offset": 17 << 20, "len": 8 << 20, "kind": type_of_linux, "name": "home", "uuid": uuid(3, 1),
-        "content": "ext4", "label": "same", "volume_uuid": uuid(3, 2),
+        "number": 3, "offset": 17 << 20, "len": 8 << 20, "kind": type_of_linux, "type_name": "Linux filesystem",
+        "name": "home", "uuid": uuid(3, 1), "content": "ext4", "label": "same", "volume_uuid": uuid(3, 2),
     });
     assert_eq!((&info["partitions"][2], info["partitions"].as_array().map(Vec::len)), (&third, Some(4)));
+    let listed = must(tool("sfdisk").args(["-lq", "-o", "Type"]).arg(&image)).stdout;
+    let theirs: Vec<_> = String::from_utf8(listed).unwrap().lines().skip(1).map(str::to_owned).collect();
+    let parts = info["partitions"].as_array().unwrap();
+    let ours: Vec<_> = parts.iter().map(|part| part["type_name"].as_str().unwrap()).collect();
+    assert_eq!(ours, theirs);
 }

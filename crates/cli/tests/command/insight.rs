@@ -38,10 +38,14 @@ pub fn shown<'a>(folder: &'a TempDir, more: &[&str]) -> (Served<'a>, String) {
 
 /// A host with a queue.
 pub fn connect(served: &Served<'_>, name: &str) -> Initiator<TscClock> {
-    let (host, port) = served.address.rsplit_once(':').unwrap();
+    connect_with(&served.address, Options::for_host(name).unwrap())
+}
+
+/// The same, with what it says and how long it waits.
+pub fn connect_with(address: &str, options: Options) -> Initiator<TscClock> {
+    let (host, port) = address.rsplit_once(':').unwrap();
     let (host, port) = (host.to_owned(), port.parse().unwrap());
     let address = Address { host, port, subsystem: NQN.into(), nsid: None };
-    let options = Options::for_host(name).unwrap();
     let controller = Association::connect(&address, options, Arc::new(TscClock::new())).unwrap();
     controller.initiator(4, Policy::Interrupt, TscClock::new()).unwrap()
 }

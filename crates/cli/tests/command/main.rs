@@ -2,6 +2,7 @@
 //! held against the tools that its users know.
 
 mod act;
+mod activated;
 mod bench;
 mod bench_formats;
 mod bench_replay;

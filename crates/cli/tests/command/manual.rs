@@ -97,6 +97,7 @@ fn each_file_is_installed_where_it_is_looked_for() {
         "share/zsh/site-functions/_nearside",
         "share/fish/vendor_completions.d/nearside.fish",
         "lib/systemd/system/nearside.service",
+        "lib/systemd/system/nearside.socket",
         "share/doc/nearside/SERVE.md",
         "share/doc/nearside/serve.example.toml",
         "share/doc/nearside/serve.schema.json",
@@ -145,23 +146,28 @@ fn the_packages_own_configuration_is_without_fault() {
     assert!(said.ends_with(": no fault\n"), "{said}");
 }
 
-/// The unit by systemd's own word, with the command that is built here; and its words by the command's.
+/// The units by systemd's own word, with the command that is built here; and their words by the command's.
 #[test]
-fn the_unit_of_systemd_is_without_fault() {
-    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/nearside.service.in"));
-    let text = text.unwrap();
+fn the_units_of_systemd_are_without_fault() {
+    let read =
+        |path: &str| fs::read_to_string(format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let (text, socket) = (read("scripts/nearside.service.in"), read("scripts/nearside.socket"));
+    let address = socket.lines().find_map(|line| line.strip_prefix("ListenStream=")).unwrap();
+    let listen = format!("\nlisten = [\"{address}\"]\n");
+    assert!(read("packages/debian/serve.toml").contains(&listen), "{address} is not listened at");
     let starts = text.lines().find_map(|line| line.strip_prefix("ExecStart=@PREFIX@/bin/")).unwrap();
     nearside_cli::understands(starts.split(' ')).unwrap_or_else(|why| panic!("{starts}: {why}"));
-    if !needs::tools("the_unit_of_systemd_is_without_fault", &["systemd-analyze"]) {
+    if !needs::tools("the_units_of_systemd_are_without_fault", &["systemd-analyze"]) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("bin")).unwrap();
     symlink(env!("CARGO_BIN_EXE_nearside"), folder.path().join("bin/nearside")).unwrap();
     let verify = |text: String| {
-        let unit = folder.path().join("nearside.service");
-        fs::write(&unit, text).unwrap();
-        Ran::from(tool("systemd-analyze").args(["verify", "--man=no"]).arg(unit).output().unwrap())
+        let units = ["nearside.service", "nearside.socket"].map(|name| folder.path().join(name));
+        fs::write(&units[0], text).unwrap();
+        fs::write(&units[1], &socket).unwrap();
+        Ran::from(tool("systemd-analyze").args(["verify", "--man=no"]).args(units).output().unwrap())
     };
     let text = text.replace("@PREFIX@", folder.path().to_str().unwrap());
     let ran = verify(text.clone());

@@ -36,9 +36,14 @@ impl Served<'_> {
     /// `nearside serve WORDS`, called from elsewhere.
     pub fn start<'a>(folder: &'a Path, words: &[&str], notify: &str) -> Served<'a> {
         let mut server = nearside();
+        server.arg("serve").args(words);
+        Served::by(folder, server, notify)
+    }
+
+    /// The same by a command line that is made already.
+    pub fn by<'a>(folder: &'a Path, mut server: Command, notify: &str) -> Served<'a> {
         server.current_dir("/").env_remove("NEARSIDE_LOG").env("NOTIFY_SOCKET", notify);
-        server.arg("serve").args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut server = server.spawn().unwrap();
+        let mut server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(server.stdout.take().unwrap());
         let mut line = String::new();
         while !line.starts_with("nvme+tcp://") {
@@ -78,7 +83,7 @@ impl Served<'_> {
         found.text().contains("nqn.2026-11.example:a")
     }
 
-    fn signal(&self, signal: &str) {
+    pub fn signal(&self, signal: &str) {
         let id = self.server.id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
     }

@@ -88,6 +88,39 @@ fn a_gpt_and_its_backup() {
     assert!(read(&header).unwrap_err().to_string().contains("no GPT header"));
 }
 
+/// Types by sfdisk, as a table has them and by name.
+fn types(label: &str) -> Vec<(String, String)> {
+    let mut sfdisk = Command::new(needs::tool("sfdisk").unwrap());
+    let listed = sfdisk.env("LC_ALL", "C").args(["--list-types", "--label", label]).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let lines = listed.lines().filter_map(|line| line.trim_start().split_once("  "));
+    lines.map(|(kind, name)| (kind.to_owned(), name.trim_end().to_owned())).collect()
+}
+
+#[test]
+fn types_have_the_names_of_fdisk() {
+    if !needs::tools("types_have_the_names_of_fdisk", &["sfdisk"]) {
+        return;
+    }
+    let hex = |text: &str| u8::from_str_radix(text, 16).ok();
+    // The first three numbers of a GUID have their lowest byte first.
+    let guid = |text: &str| {
+        let digits = text.replace('-', "");
+        let byte = |at: usize| digits.get(2 * at..2 * at + 2).and_then(hex);
+        let order = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15];
+        let bytes: Vec<u8> = order.into_iter().filter_map(byte).collect();
+        Some(PartitionKind::Gpt(bytes.try_into().ok()?))
+    };
+    let named = |label: &str, kind: &dyn Fn(&str) -> Option<PartitionKind>| {
+        let all = types(label);
+        let known = all.iter().filter_map(|(text, name)| Some((kind(text)?.name()?, name)));
+        known.inspect(|(ours, theirs)| assert_eq!(ours, theirs)).count()
+    };
+    assert_eq!(named("dos", &|text| hex(text).map(PartitionKind::Mbr)), 9);
+    assert_eq!(named("gpt", &guid), 15);
+    assert_eq!([PartitionKind::Mbr(0), PartitionKind::Gpt([0; 16])].map(PartitionKind::name), [None; 2]);
+}
+
 #[test]
 fn no_table_is_no_partition() {
     for len in [0, 1, 511, 512, 4096, 5000] {

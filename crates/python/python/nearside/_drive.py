@@ -110,7 +110,8 @@ def open(
 
     Args:
         name: An image (raw or qcow2, also as .gz or .zst) or a block device, which are only read;
-            ``qcow2:PATH?snapshot=NAME``; ``file:PATH``; ``unix:PATH`` of an attached drive;
+            ``qcow2:PATH?snapshot=NAME``; ``lvm:PATH?volume=VG/LV``; ``file:PATH``; ``unix:PATH`` of an
+            attached drive;
             ``nvme+tcp://HOST:PORT/NQN/NSID`` (with several ``HOST:PORT``, by whichever answers);
             ``vfio-user:PATH``.
         partition: The one that holds the volume, where there are several: its number, its name, or the label
