@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use nearside_conformance::needs;
 use serde_json::Value;
 
-use crate::fixture::{Ran, nearside, on, small};
+use crate::fixture::{Ran, install, nearside, on, small};
 
 const A: &str = "nqn.2026-11.example:a";
 const B: &str = "nqn.2026-11.example:b";
@@ -260,7 +260,7 @@ fn another_user_changes_nothing() {
         fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
     }
     let program = folder.path().join("nearside");
-    fs::copy(env!("CARGO_BIN_EXE_nearside"), &program).unwrap();
+    install(env!("CARGO_BIN_EXE_nearside").as_ref(), &program);
     let nobody = |words: &[&str]| {
         let mut other = Command::new("setpriv");
         other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program).args(words);

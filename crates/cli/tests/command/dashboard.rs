@@ -30,13 +30,15 @@ impl Prometheus {
         program.args(["--web.listen-address=127.0.0.1:0", "--log.format=json"]);
         let mut child = program.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let address = lines.by_ref().find_map(|line| {
-            let line: Value = serde_json::from_str(&line.unwrap()).ok()?;
-            (line["msg"] == "Listening on").then(|| line["address"].as_str().unwrap().to_owned())
-        });
+        let mut said = |what: &str| {
+            let mut lines = lines.by_ref().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+            lines.find(|line| line["msg"] == what).unwrap_or_else(|| panic!("it does not say: {what}"))
+        };
+        let address = said("Listening on")["address"].as_str().unwrap().to_owned();
+        said("Server is ready to receive web requests.");
         // What it says later has somewhere to go.
         std::thread::spawn(move || lines.for_each(drop));
-        Prometheus { child, address: address.expect("an address that it listens at") }
+        Prometheus { child, address }
     }
 
     /// The series that answer a query: how each is labelled, and its value.

@@ -18,7 +18,7 @@ use nearside_near_data::wire::decode_request;
 use nearside_store::{Channel, Data, FileOptions, Operation, Store, Submitted, Token};
 use tempfile::TempDir;
 
-use crate::fixture::{Ran, ext4, nearside, record};
+use crate::fixture::{Ran, ext4, install, nearside, record};
 use crate::programs::program;
 
 /// A line of shell, and where it stands.
@@ -356,8 +356,9 @@ impl Programs {
             "#!/bin/sh\nprintf '%s\\0' \"$@\" >> '{0}'\nprintf '\\n\\0' >> '{0}'\n",
             programs.words.display()
         );
-        fs::write(programs.scribe.join("nearside"), script).unwrap();
-        fs::set_permissions(programs.scribe.join("nearside"), fs::Permissions::from_mode(0o755)).unwrap();
+        let written = folder.join("script");
+        fs::write(&written, script).unwrap();
+        install(&written, &programs.scribe.join("nearside"));
         programs
     }
 

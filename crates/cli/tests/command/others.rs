@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use nearside_conformance::needs;
 
-use crate::fixture::{Ran, TEXTS, Volume, ext4, nearside, on, small};
+use crate::fixture::{Ran, TEXTS, Volume, ext4, install, nearside, on, small};
 
 /// Everything below a folder, as absolute paths of the volume.
 fn walk(tree: &Path) -> BTreeSet<Vec<u8>> {
@@ -514,7 +514,7 @@ fn partitions_are_chosen_or_listed() {
 fn sql_is_a_program_beside_the_command() {
     let folder = tempfile::tempdir().unwrap();
     let command = folder.path().join("nearside");
-    fs::copy(env!("CARGO_BIN_EXE_nearside"), &command).unwrap();
+    install(env!("CARGO_BIN_EXE_nearside").as_ref(), &command);
     let run = |words: &[&str], path: &Path| {
         let mut run = Command::new(&command);
         Ran::from(run.arg("sql").args(words).env("PATH", path).stdin(Stdio::null()).output().unwrap())
@@ -528,10 +528,10 @@ fn sql_is_a_program_beside_the_command() {
         missing.err
     );
     let says = |place: &Path, what: &str| {
-        let program = place.join("nearside-sql");
+        let script = folder.path().join("script");
         fs::create_dir_all(place).unwrap();
-        fs::write(&program, format!("#!/bin/sh\nprintf '{what}:'; printf ' <%s>' \"$@\"; exit 7\n")).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(&script, format!("#!/bin/sh\nprintf '{what}:'; printf ' <%s>' \"$@\"; exit 7\n")).unwrap();
+        install(&script, &place.join("nearside-sql"));
     };
     says(&nowhere, "found");
     let words = ["-d", "a b", "-h", "--help", "select 'x'"];
