@@ -42,7 +42,7 @@ mke2fs -q -t ext4 -d "$work/root" "$work/root.img" 2G
 rm -rf "$work/root"
 
 # A restart starts the same machine again; the stages end with its power off.
-timeout 1800 qemu-system-x86_64 -accel tcg,thread=multi -cpu max -machine q35 -smp 2 -m 1G -nic none -nographic \
+timeout 1800 qemu-system-x86_64 -accel tcg,thread=multi -cpu max -machine q35 -smp 2 -m 1G -nic none -nographic -uuid "$(cat /proc/sys/kernel/random/uuid)" \
   -kernel "$work/vmlinuz" -initrd "$work/initrd" -append "root=/dev/vda rw console=ttyS0 quiet no_timer_check" \
   -drive "file=$work/root.img,format=raw,if=virtio,cache=unsafe" < /dev/null > "$work/console" 2>&1 || true
 if ! grep -q '^stages: all done' "$work/console"; then

@@ -170,8 +170,8 @@ impl Channel {
         self.tls.is_some()
     }
 
-    /// Whether what is written to the socket itself goes over the network as it should: it is not encrypted, or
-    /// the kernel does that.
+    /// Whether what is written to the socket itself goes over the network as it should: it is not encrypted,
+    /// or the kernel does that.
     #[inline]
     pub fn is_socket(&self) -> bool {
         self.tls.as_ref().is_none_or(|tls| tls.is_of_kernel())

@@ -14,8 +14,8 @@ use nearside_loadgen::record::{Environment, Record};
 use serde_json::{Map, Value};
 use tempfile::NamedTempFile;
 
-/// Adds a line of so many random cases that were asked of a tool as well, from that seed on, none of which was
-/// unlike.
+/// Adds a line of so many random cases that were asked of a tool as well, from that seed on, none of which
+/// was unlike.
 ///
 /// # Panics
 /// As [`add`]; and where one was.

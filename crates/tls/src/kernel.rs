@@ -46,7 +46,7 @@ impl Secret {
     }
 }
 
-/// What the kernel takes of a cipher: the two of this crate. Overwritten at the end.
+/// What the kernel takes of a cipher: the two of this crate.
 #[repr(C)]
 union Info {
     aes_128: libc::tls12_crypto_info_aes_gcm_128,
@@ -82,8 +82,8 @@ pub(crate) fn take_over(socket: &TcpStream, hash: Hash, secret: &Secret) -> io::
     let (salt, iv) = nonce.split_at_checked(4).ok_or(io::ErrorKind::InvalidData)?;
     begin(socket)?;
     let is_long = hash == Hash::Sha384;
-    // SAFETY: any bytes are an `Info`; those that are given to the kernel are the ones of one cipher, which are
-    // set here, and lie within it; lengths are compared by `copy_from_slice`.
+    // SAFETY: any bytes are an `Info`; those that are given to the kernel are the ones of one cipher, which
+    // are set here, and lie within it; lengths are compared by `copy_from_slice`.
     unsafe {
         let mut info: Info = std::mem::zeroed();
         let len = if is_long {
@@ -128,8 +128,8 @@ pub(crate) fn finish(socket: &TcpStream) -> io::Result<()> {
     let bytes = CLOSE_NOTIFY;
     let mut piece =
         libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast::<c_void>(), iov_len: bytes.len() };
-    // SAFETY: all fields of the header may be zero; it leads to memory that is there; the control message fits into
-    // `control`, of which it says how much it has; the bytes are only read.
+    // SAFETY: all fields of the header may be zero; it leads to memory that is there; the control message fits
+    // into `control`, of which it says how much it has; the bytes are only read.
     let sent = unsafe {
         let mut header: libc::msghdr = std::mem::zeroed();
         header.msg_iov = &raw mut piece;

@@ -99,8 +99,10 @@ fn the_dashboard_shows_what_was_done() {
     }
     let Some(volume) = small("command::the_dashboard_shows_what_was_done") else { return };
     let folder = tempfile::tempdir().unwrap();
-    let store = format!("file:{}", volume.image.display());
-    let (served, address) = shown(&folder, &["--store", &store, "--read-only"]);
+    // Others have the volume's own.
+    let image = folder.path().join("ext4.img");
+    fs::copy(&volume.image, &image).unwrap();
+    let (served, address) = shown(&folder, &["--store", &format!("file:{}", image.display())]);
     let prometheus = Prometheus::start(folder.path(), &address);
     let mut host = connect(&served, "nqn.2026-11.example:host");
     let drive = format!("nvme+tcp://{}/{NQN}/1", served.address);

@@ -101,8 +101,8 @@ impl Guest {
     }
 
     /// A guest of the newest kernel that Debian has, with its newest nvme-cli, `tlshd` and `keyctl`; this
-    /// build's `nearside`, with this machine's libraries, is there as [`NEARSIDE`]. Where they cannot be fetched
-    /// the test is left out.
+    /// build's `nearside`, with this machine's libraries, is there as [`NEARSIDE`]. Where they cannot be
+    /// fetched the test is left out.
     pub fn boot_newest(test: &str, folder: &Path) -> Option<Guest> {
         let built = root().join("target/guest-newest");
         let mut build = Command::new(script("build.sh"));
