@@ -128,8 +128,8 @@ pub(crate) fn finish(socket: &TcpStream) -> io::Result<()> {
     let bytes = CLOSE_NOTIFY;
     let mut piece =
         libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast::<c_void>(), iov_len: bytes.len() };
-    // SAFETY: all fields of the header may be zero; it leads to memory that is there; the control message fits
-    // into `control`, of which it says how much it has; the bytes are only read.
+    // SAFETY: all fields of the header may be zero; it leads to memory that is there; the control message
+    // fits into `control`, of which it says how much it has; the bytes are only read.
     let sent = unsafe {
         let mut header: libc::msghdr = std::mem::zeroed();
         header.msg_iov = &raw mut piece;
