@@ -67,11 +67,12 @@ fn begin(socket: &TcpStream) -> io::Result<()> {
 
 /// Whether the kernel has TLS (CONFIG_TLS); as root it loads its module.
 pub fn kernel_has_tls() -> bool {
-    let pair = || {
+    let tried = || {
+        // Of a connection that stands, which it does while somebody listens.
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
-        TcpStream::connect(listener.local_addr()?)
+        begin(&TcpStream::connect(listener.local_addr()?)?)
     };
-    pair().and_then(|socket| begin(&socket)).is_ok()
+    tried().is_ok()
 }
 
 /// Has the kernel encrypt what a controller sends from now on, of a connection whose handshake is through, to
