@@ -224,7 +224,8 @@ pub fn the_kernel_encrypts(guest: &mut Guest) {
         let read =
             format!("{NEARSIDE} bench run {drive} --bs 128k --iodepth 4 --runtime 2s --output-format json");
         let run: serde_json::Value = serde_json::from_str(guest.sh(&read).lines().next().unwrap()).unwrap();
-        assert!(run.to_string().contains("iops"), "{run}");
+        let (bytes, errors) = (run["all"]["bytes"].as_u64(), run["errors"].as_u64());
+        assert!(bytes > Some(1 << 20) && errors == Some(0), "{bytes:?} bytes, {errors:?} errors");
         // In the clear it is not let in, and whoever has another key is not.
         refused(guest, &connect, "failed to receive icresp");
         guest.sh("kill $(cat /tmp/own.pid)");
