@@ -72,14 +72,9 @@ impl Volume {
     /// Runs a tool of the machine in the C locale, with `/` at the beginning of an argument meaning the tree.
     /// In what it prints, the tree is gone again.
     pub fn tool(&self, tool: &str, args: &[&str]) -> Ran {
-        self.tool_in("C", tool, args)
-    }
-
-    /// The same in another locale.
-    pub fn tool_in(&self, locale: &str, tool: &str, args: &[&str]) -> Ran {
         let tree = self.tree.to_str().unwrap();
         let mut command = Command::new(tool);
-        command.env("LC_ALL", locale).env("TZ", "UTC").current_dir(&self.tree);
+        command.env("LC_ALL", "C").env("TZ", "UTC").current_dir(&self.tree);
         for arg in args {
             match arg.strip_prefix('/') {
                 Some(rest) => command.arg(format!("{tree}/{rest}")),
