@@ -13,7 +13,7 @@ use crate::io::Limits;
 use crate::namespace::{Access, Namespace};
 use crate::reservation::Standing;
 use crate::shared::ControllerShared;
-use crate::throttle::Gate;
+use crate::throttle::{Account, Gate};
 use crate::traffic::OpenMeter;
 
 /// A reactor's way into a namespace.
@@ -25,6 +25,8 @@ pub(crate) struct Attached<S: Store, F: Firmware<S>> {
     pub(crate) meter: OpenMeter,
     /// What its commands pass, where they have a quota.
     pub(crate) gate: Option<Box<Gate>>,
+    /// What its near-data commands' time is taken from.
+    pub(crate) account: Arc<Account>,
     /// What the host may do, and under which reservation and by which name.
     pub(crate) standing: ((u64, u32), Standing),
     /// What its commands are answered, where the host does not reach the namespace by its port.
@@ -47,6 +49,7 @@ impl<S: Store, F: Firmware<S>> Attached<S, F> {
         let meter = shared.subsystem.ledger().open(nsid, &config.host.nqn);
         let blocks = namespace.blocks();
         meter.is_within(blocks);
+        let of = shared.subsystem.buckets(nsid, &config.host.nqn);
         Ok(Attached {
             nsid,
             access: namespace.access(memory.clone())?,
@@ -60,8 +63,9 @@ impl<S: Store, F: Firmware<S>> Attached<S, F> {
                 shared: config.has_others(),
                 fabric: config.fabric.is_some(),
             },
+            account: Account::of(&of, meter.share()),
+            gate: (!of.is_empty()).then(|| Box::new(Gate::new(of))),
             meter,
-            gate: shared.gate(nsid),
             standing: Default::default(),
             barred: shared.bars(nsid),
             removed: false,

@@ -15,7 +15,7 @@ use nearside_spec::Status;
 use nearside_spec::log::NearDataLog;
 use nearside_store::{Store, Token};
 
-use crate::throttle::Bucket;
+use crate::throttle::Account;
 use crate::{Host, Namespace};
 
 /// Sees every mutation of a namespace. Called from several reactors at the same time when there are several.
@@ -187,8 +187,8 @@ pub struct Job {
     pub request: Vec<u8>,
     /// Bytes that a reply may have; 0 where the command carries none back.
     pub room: usize,
-    /// What the processors' time that it takes is taken from, in nanoseconds; where one owes, it waits.
-    pub quotas: Vec<Arc<Bucket>>,
+    /// What the processors' time that it takes is taken from; where that owes, it waits.
+    pub account: Arc<Account>,
 }
 
 /// By which NVMe command near-data work came.

@@ -20,7 +20,6 @@ use crate::firmware::Firmware;
 use crate::queue::QueueMemory;
 use crate::reservation::{HostId, Ticket};
 use crate::subsystem::Subsystem;
-use crate::throttle::Gate;
 
 /// Entries that the error log keeps.
 pub(crate) const ERROR_LOG_ENTRIES: usize = 64;
@@ -72,12 +71,6 @@ impl<S: Store, F> ControllerShared<S, F> {
     pub(crate) fn set_host_id(&self, id: HostId) {
         *self.host_id.lock().unwrap_or_else(|e| e.into_inner()) = id;
         self.named.fetch_add(1, Ordering::Release);
-    }
-
-    /// What commands of a namespace pass; `None`: neither it nor the host has a quota.
-    pub(crate) fn gate(&self, nsid: u32) -> Option<Box<Gate>> {
-        let of = self.subsystem.buckets(nsid, &self.config.host.nqn);
-        (!of.is_empty()).then(|| Box::new(Gate::new(of)))
     }
 
     /// What commands of a namespace are answered, where its host does not reach it by its port.

@@ -46,7 +46,7 @@ struct SubsystemState<S: Store, F> {
     namespaces: BTreeMap<u32, Arc<Namespace<S, F>>>,
     controllers: Vec<Weak<ControllerShared<S, F>>>,
     pages: BTreeMap<u8, Arc<[u8]>>,
-    quotas: BTreeMap<Whom, (Quota, Arc<Buckets>)>,
+    quotas: BTreeMap<Whom, Arc<Buckets>>,
     ports: Ports,
 }
 
@@ -182,14 +182,13 @@ impl<S: Store, F> Subsystem<S, F> {
     }
 
     /// What may be had in a second from now on, in the place of all that was said of it before; who is not
-    /// named has no quota. What waits, waits for what holds now. A quota that stays goes on as it stands.
+    /// named has no quota. What waits, waits for what holds now. A rate that stays goes on as it stands.
     pub fn limit(&self, quotas: impl IntoIterator<Item = (Whom, Quota)>) {
         let mut inner = self.lock();
-        let mut before = std::mem::take(&mut inner.quotas);
+        let (before, none) = (std::mem::take(&mut inner.quotas), Buckets::default());
         for (whom, quota) in quotas.into_iter().filter(|(_, quota)| !quota.is_none()) {
-            let stays = before.remove(&whom).filter(|(is, _)| *is == quota);
-            let now = stays.unwrap_or_else(|| (quota, Arc::new(Buckets::of(&quota))));
-            inner.quotas.insert(whom, now);
+            let now = Buckets::of(&quota, before.get(&whom).map_or(&none, |buckets| buckets));
+            inner.quotas.insert(whom, Arc::new(now));
         }
         inner.broadcast(|| Message::Quotas);
     }
@@ -232,7 +231,7 @@ impl<S: Store, F> Subsystem<S, F> {
             return Vec::new();
         }
         let of = [Whom::Namespace(nsid), Whom::Host(host.to_owned())];
-        of.iter().filter_map(|whom| Some(inner.quotas.get(whom)?.1.clone())).collect()
+        of.iter().filter_map(|whom| inner.quotas.get(whom).cloned()).collect()
     }
 
     /// Makes `page` the content of a log page that the controllers themselves know nothing of (a discovery

@@ -9,6 +9,7 @@
 //! what has come together by then goes on together.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use nearside_clock::Nanos;
@@ -16,6 +17,7 @@ use nearside_store::Operation;
 
 use crate::io::Request;
 use crate::queue::CompletionSlot;
+use crate::traffic::Meter;
 
 /// What a bucket holds at most: what comes in so long, and of commands at least one.
 pub const BURST_NS: u64 = 100_000_000;
@@ -106,19 +108,83 @@ impl Bucket {
 }
 
 /// The buckets of a quota.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Buckets {
-    commands: Option<Bucket>,
-    bytes: Option<Bucket>,
-    pub(crate) near_data: Option<Arc<Bucket>>,
+    commands: Option<Arc<Bucket>>,
+    bytes: Option<Arc<Bucket>>,
+    near_data: Option<Arc<Bucket>>,
 }
 
 impl Buckets {
-    pub(crate) fn of(quota: &Quota) -> Buckets {
+    /// Where a rate stays as it was `before`, so does its bucket, and what is owed to it.
+    pub(crate) fn of(quota: &Quota, before: &Buckets) -> Buckets {
+        let bucket = |rate: Option<u64>, before: &Option<Arc<Bucket>>| {
+            let stays = before.as_ref().filter(|bucket| Some(bucket.per_second) == rate).cloned();
+            stays.or_else(|| rate.map(|rate| Arc::new(Bucket::new(rate, 1))))
+        };
         Buckets {
-            commands: quota.commands.map(|rate| Bucket::new(rate, 1)),
-            bytes: quota.bytes.map(|rate| Bucket::new(rate, 1)),
-            near_data: quota.near_data_ns.map(|rate| Arc::new(Bucket::new(rate, 1))),
+            commands: bucket(quota.commands, &before.commands),
+            bytes: bucket(quota.bytes, &before.bytes),
+            near_data: bucket(quota.near_data_ns, &before.near_data),
+        }
+    }
+}
+
+/// What the processors' time of a host's near-data work on a namespace is taken from. It follows where one of
+/// them has another quota, for work that is at it as well.
+#[derive(Debug, Default)]
+pub struct Account {
+    of: Mutex<Vec<Arc<Bucket>>>,
+    /// Whether it has any.
+    counts: AtomicBool,
+    meter: Option<Arc<Meter>>,
+}
+
+impl Account {
+    /// Of these buckets; nobody counts what waits for them.
+    pub fn new(of: Vec<Arc<Bucket>>) -> Account {
+        let account = Account::default();
+        account.set(of);
+        account
+    }
+
+    pub(crate) fn of(buckets: &[Arc<Buckets>], meter: Arc<Meter>) -> Arc<Account> {
+        let account = Account { meter: Some(meter), ..Account::default() };
+        account.change(buckets);
+        Arc::new(account)
+    }
+
+    /// What holds from now on.
+    pub(crate) fn change(&self, buckets: &[Arc<Buckets>]) {
+        self.set(buckets.iter().filter_map(|buckets| buckets.near_data.clone()).collect());
+    }
+
+    /// As `change`, of these.
+    pub fn set(&self, of: Vec<Arc<Bucket>>) {
+        let mut held = self.of.lock().unwrap_or_else(|e| e.into_inner());
+        self.counts.store(!of.is_empty(), Ordering::Release);
+        *held = of;
+    }
+
+    /// Whether time is counted at all.
+    #[inline]
+    pub fn counts(&self) -> bool {
+        self.counts.load(Ordering::Acquire)
+    }
+
+    /// Takes nanoseconds; the time from which on whoever takes them may go on.
+    pub fn take(&self, ns: u64, now: Nanos) -> Nanos {
+        if !self.counts() {
+            return now;
+        }
+        let of = self.of.lock().unwrap_or_else(|e| e.into_inner());
+        of.iter().map(|bucket| bucket.take(ns, now)).max().unwrap_or(now)
+    }
+
+    /// A command has waited so long in all.
+    pub fn waited(&self, ns: u64) {
+        if let Some(meter) = &self.meter {
+            meter.throttled(ns);
         }
     }
 }
@@ -173,11 +239,6 @@ impl Gate {
     /// Whether nobody has a quota any more, and nothing waits.
     pub(crate) fn is_open(&self) -> bool {
         self.of.is_empty() && self.held.is_empty()
-    }
-
-    /// Whose time for near-data work is counted.
-    pub(crate) fn near_data(&self) -> Vec<Arc<Bucket>> {
-        self.of.iter().filter_map(|buckets| buckets.near_data.clone()).collect()
     }
 
     /// Takes what a command costs; when it may go on.
@@ -269,6 +330,17 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_rate_that_stays_keeps_its_bucket() {
+        let quota = Quota { commands: Some(5), bytes: Some(7), near_data_ns: None };
+        let before = Buckets::of(&quota, &Buckets::default());
+        let after = Buckets::of(&Quota { bytes: Some(8), near_data_ns: Some(9), ..quota }, &before);
+        let stays = |at: fn(&Buckets) -> &Option<Arc<Bucket>>| {
+            at(&before).as_ref().zip(at(&after).as_ref()).is_some_and(|(one, other)| Arc::ptr_eq(one, other))
+        };
+        assert!(stays(|b| &b.commands) && !stays(|b| &b.bytes) && after.near_data.is_some());
+    }
 
     #[test]
     fn a_bucket_gives_its_rate_and_a_burst_and_no_more() {

@@ -171,7 +171,7 @@ struct Counted {
     buckets: [AtomicU64; BUCKETS],
 }
 
-/// What one reactor counts of one namespace: nobody else writes it.
+/// What one reactor counts of one namespace: but for what waits, nobody else writes it.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Meter {
@@ -212,10 +212,10 @@ impl Meter {
         add(&self.failed, 1);
     }
 
-    /// A command has waited for its quota.
+    /// A command has waited for its quota. Near-data work says it on threads of its own.
     pub(crate) fn throttled(&self, ns: u64) {
-        add(&self.throttled, 1);
-        add(&self.throttled_ns, ns);
+        self.throttled.fetch_add(1, Ordering::Relaxed);
+        self.throttled_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
     fn tally(&self) -> Tally {
@@ -235,6 +235,13 @@ impl Meter {
 pub(crate) struct OpenMeter {
     meter: Arc<Meter>,
     ledger: Arc<Ledger>,
+}
+
+impl OpenMeter {
+    /// For who goes on beside the reactor.
+    pub(crate) fn share(&self) -> Arc<Meter> {
+        self.meter.clone()
+    }
 }
 
 impl Deref for OpenMeter {

@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Waker};
 use nearside_clock::{Clock, Nanos};
 use nearside_device::Access;
 use nearside_device::firmware::{Observer, Progress, Turn};
-use nearside_device::throttle::Bucket;
+use nearside_device::throttle::Account;
 use nearside_dma::{IoBuffer, LentBytes};
 use nearside_fsr::{Batch, Media, MediaError};
 use nearside_store::{Completion, Data, Operation, Store, StoreError, Submitted, Token};
@@ -46,6 +46,8 @@ const READS_BESIDE: usize = 2;
 const BESIDE_NS: u64 = 1_000_000;
 /// A task whose quota owes waits so long at least: what comes in by then is used in one go.
 const GRAIN_NS: u64 = 1_000_000;
+/// And looks again after so long: it may have another quota by then.
+const AGAIN_NS: u64 = 100_000_000;
 
 /// What a task gave in the end, by its key.
 pub(crate) type Finished<T> = Vec<(u64, T)>;
@@ -316,7 +318,7 @@ pub(crate) struct Payer {
     /// Its name.
     pub(crate) host: Arc<str>,
     /// What it is taken from.
-    pub(crate) quotas: Vec<Arc<Bucket>>,
+    pub(crate) account: Arc<Account>,
 }
 
 /// One task's way to the store.
@@ -345,7 +347,7 @@ impl StoreMedia {
         // Also where nobody waits for its end.
         let bill = move |cost| {
             let now = clock.now();
-            payer.quotas.iter().for_each(|quota| _ = quota.take(cost, now));
+            _ = payer.account.take(cost, now);
         };
         let job = helper.submit(&self.payer.host, work, bill, (&self.awake, &self.offloaded))?;
         let done = poll_fn(|_| job.take().map_or(Poll::Pending, Poll::Ready)).await;
@@ -537,9 +539,21 @@ struct Task<T> {
     future: Boxed<T>,
     awake: Arc<AtomicBool>,
     /// What its time is taken from.
-    quotas: Vec<Arc<Bucket>>,
-    /// Until then one of them owes.
+    account: Arc<Account>,
+    /// It looks again then whether that still owes.
     until: Nanos,
+    /// Since when it has waited for that, where it does, and when it last looked; how long it had before.
+    held: Option<(Nanos, Nanos)>,
+    waited: u64,
+}
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        let waits = self.held.map_or(0, |(since, looked)| looked.since(since));
+        if self.waited > 0 || self.held.is_some() {
+            self.account.waited(self.waited + waits);
+        }
+    }
 }
 
 impl<T> Task<T> {
@@ -547,11 +561,14 @@ impl<T> Task<T> {
         self.awake.load(Ordering::Acquire) && self.until <= now
     }
 
-    /// Whether one of its quotas owes, and until when.
+    /// Whether it has to wait for its quota, and until when.
     fn is_held(&mut self, now: Nanos) -> bool {
-        let due = self.quotas.iter().map(|quota| quota.take(0, now)).max().unwrap_or(now);
+        let due = self.account.take(0, now);
         if due > now {
-            self.until = due.max(now + GRAIN_NS);
+            self.held.get_or_insert((now, now)).1 = now;
+            self.until = due.clamp(now + GRAIN_NS, now + AGAIN_NS);
+        } else if let Some((since, _)) = self.held.take() {
+            self.waited += now.since(since);
         }
         due > now
     }
@@ -619,7 +636,7 @@ impl<T> Executor<T> {
     where
         F: Future<Output = T> + Send + 'static,
     {
-        let (awake, quotas) = (Arc::new(AtomicBool::new(true)), payer.quotas.clone());
+        let (awake, account) = (Arc::new(AtomicBool::new(true)), payer.account.clone());
         let media = StoreMedia {
             io: self.io.clone(),
             slice: self.slice.clone(),
@@ -632,7 +649,7 @@ impl<T> Executor<T> {
         };
         up(&self.meters.tasks);
         let (future, until) = (Box::pin(make(media)), Nanos(0));
-        self.tasks.push_back(Task { key, future, awake, quotas, until });
+        self.tasks.push_back(Task { key, future, awake, account, until, held: None, waited: 0 });
     }
 
     /// Ends a task where it is. Whether there was one.
@@ -710,7 +727,7 @@ impl<T> Executor<T> {
             let since = time;
             let ended = task.future.as_mut().poll(&mut context);
             time = slice.clock.now();
-            task.quotas.iter().for_each(|quota| _ = quota.take(time.since(since), time));
+            task.account.take(time.since(since), time);
             match ended {
                 Poll::Ready(value) => {
                     down(&self.meters.tasks, 1);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use nearside_clock::Nanos;
 use nearside_device::firmware::{Job, NearDataCommand, Outcome, Progress, Turn, Worker};
-use nearside_device::throttle::Bucket;
+use nearside_device::throttle::Account;
 use nearside_device::{Host, Identity, Namespace};
 use nearside_fsr::{Retriever, WireSink};
 use nearside_near_data::wire::{REPLY_HEADER, decode_request};
@@ -117,8 +117,8 @@ pub struct FsrWorker {
     finished: Finished<Vec<u8>>,
     /// When to look again whether somebody still asks for what runs under tags.
     claims: Nanos,
-    /// What the host's time is taken from now.
-    quotas: Vec<Arc<Bucket>>,
+    /// What the host's time is taken from.
+    account: Arc<Account>,
 }
 
 fn done(status: Status, result: u32, reply: Vec<u8>) -> Outcome {
@@ -157,7 +157,7 @@ impl FsrWorker {
             outcomes: Vec::new(),
             finished: Vec::new(),
             claims: Nanos(0),
-            quotas: Vec::new(),
+            account: Arc::default(),
         }
     }
 
@@ -182,7 +182,7 @@ impl FsrWorker {
     fn at_once(&self, request: &Request, room: usize) -> Option<Vec<u8>> {
         let fsr = self.namespace.fsr();
         // A task counts what it takes of a quota.
-        let apart = self.host.identity == Identity::Trust && self.quotas.is_empty();
+        let apart = self.host.identity == Identity::Trust && !self.account.counts();
         let retriever = fsr.keeps().filter(|_| apart)?;
         let begun = fsr.now();
         let now = || fsr.now().0;
@@ -195,7 +195,7 @@ impl FsrWorker {
         let retriever = self.namespace.fsr().for_command();
         let operation = request.operation.number();
         let begun = self.namespace.fsr().begins(operation);
-        let payer = Payer { host: self.name.clone(), quotas: self.quotas.clone() };
+        let payer = Payer { host: self.name.clone(), account: self.account.clone() };
         let work = Work { retriever, request, identity: self.host.identity, room, payer };
         let mut lane = 0;
         match &mut self.site {
@@ -314,8 +314,8 @@ impl Drop for FsrWorker {
 
 impl Worker for FsrWorker {
     fn start(&mut self, job: Job, now: Nanos) -> Result<(), Status> {
-        let Job { token, queue, command, request, room, quotas } = job;
-        self.quotas = quotas;
+        let Job { token, queue, command, request, room, account } = job;
+        self.account = account;
         let key = self.namespace.fsr().next_key();
         let outcome = match command {
             NearDataCommand::Bidirectional => {

@@ -71,7 +71,14 @@ impl Bench {
     /// By which worker and which queue.
     fn start(&mut self, at: usize, queue: u16, token: u64, command: NearDataCommand, request: Vec<u8>) {
         let now = self.clock.now();
-        let job = Job { token: Token(token), queue, command, request, room: MAX_BUFFER, quotas: vec![] };
+        let job = Job {
+            token: Token(token),
+            queue,
+            command,
+            request,
+            room: MAX_BUFFER,
+            account: Default::default(),
+        };
         self.workers[at].start(job, now).unwrap();
     }
 
@@ -270,7 +277,14 @@ fn a_feature_s_task_that_another_reactor_replaces_ends_and_its_reply_is_not_the_
     }
     let job = |token| {
         let command = NearDataCommand::Feature { tag: 3, offset: 0 };
-        Job { token: Token(token), queue: 0, command, request: vec![], room: MAX_BUFFER, quotas: vec![] }
+        Job {
+            token: Token(token),
+            queue: 0,
+            command,
+            request: vec![],
+            room: MAX_BUFFER,
+            account: Default::default(),
+        }
     };
     bench.workers[1].start(job(4), bench.clock.now()).unwrap();
     assert!(bench.step(1)[0].2 > 0);

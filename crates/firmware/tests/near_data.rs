@@ -82,7 +82,10 @@ impl WorkerDrive {
         let token = Token(self.next);
         self.next += 1;
         self.worker
-            .start(Job { token, queue: 1, command, request, room, quotas: vec![] }, self.clock.now())
+            .start(
+                Job { token, queue: 1, command, request, room, account: Default::default() },
+                self.clock.now(),
+            )
             .map(|()| token)
     }
 
@@ -316,7 +319,7 @@ fn a_cancel_by_another_reactor_ends_what_runs() {
         command: NearDataCommand::Cancel { tag: 5 },
         request: vec![],
         room: 0,
-        quotas: vec![],
+        account: Default::default(),
     };
     other.start(cancel, now).unwrap();
     let mut said = None;
@@ -358,8 +361,14 @@ fn a_tag_is_of_its_host_s_name_and_identifier() {
     }
     let now = drive.clock.now();
     let ask = |worker: &mut Worker, command| {
-        let job =
-            Job { token: Token(99), queue: 1, command, request: vec![], room: MAX_BUFFER, quotas: vec![] };
+        let job = Job {
+            token: Token(99),
+            queue: 1,
+            command,
+            request: vec![],
+            room: MAX_BUFFER,
+            account: Default::default(),
+        };
         worker.start(job, now).map(|()| {
             let mut said = None;
             let mut done = |_, outcome: Outcome| said = Some((outcome.status, outcome.reply.len()));
@@ -418,7 +427,7 @@ fn a_host_whose_programs_take_long_holds_up_no_other() {
         let target = Target::Path("/big".into());
         let request = encode_request(&request(target, Operation::Program(Box::new(options))));
         let (token, command) = (Token(token), NearDataCommand::Bidirectional);
-        let job = Job { token, queue: 1, command, request, room: MAX_BUFFER, quotas: vec![] };
+        let job = Job { token, queue: 1, command, request, room: MAX_BUFFER, account: Default::default() };
         worker.start(job, clock.now()).unwrap();
     };
     let deadline = clock.now() + 60_000_000_000;

@@ -70,7 +70,7 @@ impl FirmwareDrive {
                     command: NearDataCommand::Bidirectional,
                     request,
                     room,
-                    quotas: Vec::new(),
+                    account: Default::default(),
                 },
                 now,
             )

@@ -190,8 +190,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         layout.gather(memory, &mut bytes);
         let token = Token(self.commands.vacant_key() as u64);
         let attached = self.attached.at(place);
-        let quotas = attached.gate.as_ref().map_or(Vec::new(), |gate| gate.near_data());
-        let job = Job { token, queue: slot.sq, command, request: bytes, room, quotas };
+        let account = attached.account.clone();
+        let job = Job { token, queue: slot.sq, command, request: bytes, room, account };
         match attached.worker.start(job, now) {
             Ok(()) => {
                 add(&self.shared.counters[self.id].near_data, 1);

@@ -129,11 +129,12 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         self.held = 0;
     }
 
-    /// Namespaces or hosts have another quota: what waits, waits for that.
+    /// Namespaces or hosts have another quota: what waits, waits for that, near-data work that runs too.
     pub(super) fn quotas_changed(&mut self) {
         let shared = self.shared.clone();
         for attached in self.attached.iter_mut() {
             let of = shared.subsystem.buckets(attached.nsid, &shared.config.host.nqn);
+            attached.account.change(&of);
             match &mut attached.gate {
                 Some(gate) => {
                     if !gate.change(of, self.stepped) {

@@ -2,6 +2,7 @@
 
 use nearside_clock::{SimClock, TscClock};
 use nearside_device::Namespace;
+use nearside_device::throttle::Bucket;
 use nearside_dma::Memory;
 use nearside_dma::cpu::thread_cpu_ns;
 use nearside_store::{Access as FileAccess, Delay, Dram, File, FileOptions, Modelled, Parametric};
@@ -74,7 +75,8 @@ fn what_a_helper_does_for_a_task_is_in_its_quota_too() {
     let (_namespace, mut executor, _) = executor_by(clock.clone(), 0);
     // A thousandth of a processor.
     let quota = Arc::new(Bucket::new(1_000_000, 1));
-    let payer = Payer { quotas: vec![quota.clone()], ..Payer::default() };
+    let account = Arc::new(Account::new(vec![quota.clone()]));
+    let payer = Payer { account, ..Payer::default() };
     let begun = Arc::new(AtomicBool::new(false));
     let said = begun.clone();
     let burn = move || {
@@ -127,8 +129,8 @@ fn a_tasks_time_is_within_its_quota_and_no_other_waits_for_it() {
     let quota = Arc::new(Bucket::new(250_000_000, 1));
     for key in 0..2 {
         let at = clock.clone();
-        let quotas = vec![quota.clone()];
-        let payer = Payer { quotas, ..Payer::default() };
+        let account = Arc::new(Account::new(vec![quota.clone()]));
+        let payer = Payer { account, ..Payer::default() };
         executor.spawn_for(key, payer, |media| work(media, at, vec![10_000; 1_000_000]));
     }
     let until = |clock: &SimClock, executor: &mut Tasks, end: u64, finished: &mut _| {
@@ -165,6 +167,52 @@ fn a_tasks_time_is_within_its_quota_and_no_other_waits_for_it() {
     }
     assert_eq!(finished, [(9, 10_000)]);
     assert!(clock.now().since(begun) < 140_000_000, "{:?}", clock.now().since(begun));
+}
+
+/// Steps until a time, or until a task has ended.
+fn step_until(executor: &mut Tasks, clock: &SimClock, end: u64, finished: &mut Finished<u32>) {
+    while finished.is_empty() && clock.now() < Nanos(end) {
+        let before = clock.now();
+        let next = executor.step(before, &mut Turn::new(), finished).next;
+        if clock.now() == before
+            && let Some(next) = next
+        {
+            clock.advance_to(next.max(before + 1));
+        }
+    }
+}
+
+#[test]
+fn a_task_follows_a_quota_that_becomes_another_one() {
+    const S: u64 = 1_000_000_000;
+    let (_namespace, mut executor, clock, meters) = executor(0);
+    let mut finished = Vec::new();
+    // A thousandth of a processor, of which a long piece takes a hundred seconds' worth.
+    let rate = |per_second| vec![Arc::new(Bucket::new(per_second, 1))];
+    let account = Arc::new(Account::new(rate(1_000_000)));
+    let (at, payer) = (clock.clone(), Payer { account: account.clone(), ..Payer::default() });
+    let pieces = [vec![S / 10], vec![10_000; 100_000]].concat();
+    executor.spawn_for(1, payer, |media| work(media, at, pieces));
+    step_until(&mut executor, &clock, 10 * S, &mut finished);
+    assert_eq!(meters.slices().total_ns, S / 10);
+    // Half a processor: what is owed to the old one is forgotten.
+    account.set(rate(S / 2));
+    step_until(&mut executor, &clock, 11 * S, &mut finished);
+    let used = meters.slices().total_ns - S / 10;
+    assert!((4 * S / 10..=56 * S / 100).contains(&used), "{used}");
+    // None, and one again.
+    account.set(Vec::new());
+    step_until(&mut executor, &clock, 11 * S + S / 4, &mut finished);
+    let more = meters.slices().total_ns - S / 10 - used;
+    assert!(more >= S / 10, "{more}");
+    account.set(rate(1_000_000));
+    let before = meters.slices().total_ns;
+    step_until(&mut executor, &clock, 13 * S, &mut finished);
+    let held = meters.slices().total_ns - before;
+    assert!(held <= S / 100 && finished.is_empty(), "{held}");
+    account.set(Vec::new());
+    step_until(&mut executor, &clock, 20 * S, &mut finished);
+    assert_eq!(finished.len(), 1);
 }
 
 #[test]
