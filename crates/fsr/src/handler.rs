@@ -273,7 +273,7 @@ impl<M: Media> Run<'_, M> {
         self.walk(out, path, dir, filter, true).await
     }
 
-    /// A tree or a glob.
+    /// A tree, or what lies below a glob's fixed part: a link there is on the way, not what is meant.
     async fn tree<S: Sink>(
         &self,
         out: &mut Out<'_, S>,
@@ -281,11 +281,12 @@ impl<M: Media> Run<'_, M> {
         filter: Filter,
     ) -> Result<Continuation, Failure> {
         let mut tries = 0;
+        let follow = self.request.follow || filter.is_glob();
         let found = loop {
             let start = self.media.now_ns();
             let volume = self.volume().await?;
             let crawler = self.crawler(&volume);
-            let found = crawler.locate(root, self.request.follow).await;
+            let found = crawler.locate(root, follow).await;
             out.counters.locate_ns += self.media.now_ns().saturating_sub(start);
             match found {
                 Err(Failure::ChangedDuringScan) if tries < self.retriever.config.tries => tries += 1,

@@ -1,121 +1,125 @@
 //! Which entries of a tree a request means.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
-use nearside_near_data::Failure;
+use nearside_near_data::{Failure, Glob};
 
 /// Which of the entries are meant.
 pub(crate) struct Filter {
     include: Option<Globs>,
     exclude: Option<Globs>,
     pub max_depth: u32,
-    /// For a glob target: its components below the fixed part, up to the first `**`, and the whole of it.
-    levels: Vec<GlobSet>,
-    pub bounded: bool,
+    /// For a glob target: what it says of paths below its fixed part.
+    target: Option<Glob>,
 }
 
 struct Globs {
     /// Without a slash: against the name.
-    names: GlobSet,
+    names: Vec<Glob>,
     /// With one: against the path below the root.
-    paths: GlobSet,
+    paths: Vec<Glob>,
 }
 
-fn set(globs: impl Iterator<Item = Vec<u8>>) -> Result<GlobSet, Failure> {
-    let mut set = GlobSetBuilder::new();
-    for glob in globs {
-        let text = String::from_utf8(glob)
-            .map_err(|_| Failure::InvalidPattern("a glob must be UTF-8".to_owned()))?;
-        let glob = GlobBuilder::new(&text).literal_separator(true).backslash_escape(true).build();
-        set.add(glob.map_err(|e| Failure::InvalidPattern(e.to_string()))?);
+/// What the patterns of a request may still come to.
+struct Room {
+    bytes: usize,
+    steps: u64,
+}
+
+impl Room {
+    fn new() -> Room {
+        Room { bytes: Glob::MOST_BYTES, steps: Glob::MOST_STEPS }
     }
-    set.build().map_err(|e| Failure::InvalidPattern(e.to_string()))
+
+    fn parsed(&mut self, glob: &[u8]) -> Result<Glob, Failure> {
+        let said = |why: &str| {
+            let shown = String::from_utf8_lossy(&glob[..glob.len().min(200)]);
+            Failure::InvalidPattern(format!("{shown}: {why}"))
+        };
+        let parsed = Glob::within(glob, &mut self.bytes).map_err(said)?;
+        let left = self.steps.checked_sub(parsed.most_steps());
+        self.steps = left.ok_or_else(|| said("patterns that take too long on each name"))?;
+        Ok(parsed)
+    }
 }
 
 impl Globs {
-    fn new(globs: &[Vec<u8>]) -> Result<Option<Globs>, Failure> {
+    fn new(globs: &[Vec<u8>], room: &mut Room) -> Result<Option<Globs>, Failure> {
         if globs.is_empty() {
             return Ok(None);
         }
-        let with_slash = |g: &&Vec<u8>| g.contains(&b'/');
-        let paths = globs.iter().filter(with_slash);
-        let paths = paths.map(|g| g.strip_prefix(b"/").unwrap_or(g).to_vec());
-        let names = globs.iter().filter(|g| !with_slash(g)).cloned();
-        Ok(Some(Globs { names: set(names)?, paths: set(paths)? }))
+        let (paths, names): (Vec<_>, Vec<_>) = globs.iter().partition(|glob| glob.contains(&b'/'));
+        let mut all = |globs: Vec<&Vec<u8>>| {
+            globs.into_iter().map(|glob| room.parsed(glob)).collect::<Result<Vec<_>, Failure>>()
+        };
+        Ok(Some(Globs { names: all(names)?, paths: all(paths)? }))
     }
 
     fn matches(&self, name: &[u8], below: &[u8]) -> bool {
-        self.names.is_match(OsStr::from_bytes(name)) || self.paths.is_match(OsStr::from_bytes(below))
+        self.names.iter().any(|glob| glob.matches(name)) || self.paths.iter().any(|glob| glob.matches(below))
     }
 }
 
 impl Filter {
     /// Of a tree.
     pub(crate) fn tree(include: &[Vec<u8>], exclude: &[Vec<u8>], max_depth: u32) -> Result<Filter, Failure> {
-        Ok(Filter {
-            include: Globs::new(include)?,
-            exclude: Globs::new(exclude)?,
-            max_depth,
-            levels: Vec::new(),
-            bounded: false,
-        })
+        let mut room = Room::new();
+        let (include, exclude) = (Globs::new(include, &mut room)?, Globs::new(exclude, &mut room)?);
+        Ok(Filter { include, exclude, max_depth, target: None })
     }
 
-    /// Of an absolute path with wildcards: where the walk begins, and what is meant below it. `None` where it
-    /// has no wildcards.
+    /// Of an absolute path that is a pattern: where the walk begins, and what is meant below it. `None`
+    /// where it is none.
     pub(crate) fn glob(glob: &[u8]) -> Result<Option<(Vec<u8>, Filter)>, Failure> {
         if !glob.starts_with(b"/") {
             return Err(Failure::NotAbsolute);
         }
-        let wild = |c: &[u8]| c.iter().any(|b| matches!(b, b'*' | b'?' | b'[' | b'{' | b'\\'));
-        let components: Vec<&[u8]> = glob.split(|b| *b == b'/').filter(|c| !c.is_empty()).collect();
-        let Some(first) = components.iter().position(|c| wild(c)) else {
-            return Ok(None);
-        };
-        let mut root = Vec::new();
-        for component in &components[..first] {
+        let (mut root, mut rest) = (Vec::new(), glob);
+        loop {
+            while let Some(behind) = rest.strip_prefix(b"/") {
+                rest = behind;
+            }
+            let name = rest.split(|byte| *byte == b'/').next().unwrap_or_default();
+            if name.is_empty() {
+                return Ok(None);
+            }
+            if Glob::is_pattern(name) {
+                break;
+            }
             root.push(b'/');
-            root.extend_from_slice(component);
+            root.extend_from_slice(name);
+            rest = &rest[name.len()..];
         }
         if root.is_empty() {
             root.push(b'/');
         }
-        let below = &components[first..];
-        let any_depth = below.iter().position(|c| *c == b"**");
-        let levels = below[..any_depth.unwrap_or(below.len())]
-            .iter()
-            .map(|c| set(std::iter::once(c.to_vec())))
-            .collect::<Result<Vec<_>, _>>()?;
-        let all = below.join(&b'/');
-        let max_depth = any_depth.map_or(levels.len() as u32, |_| u32::MAX);
-        let include = Globs { names: GlobSet::empty(), paths: set(std::iter::once(all))? };
-        Ok(Some((root, Filter { include: Some(include), exclude: None, max_depth, levels, bounded: true })))
+        let target = Room::new().parsed(rest)?;
+        let max_depth = target.most_names();
+        Ok(Some((root, Filter { include: None, exclude: None, max_depth, target: Some(target) })))
+    }
+
+    /// Whether only what is below the root is meant, which a pattern names.
+    pub(crate) fn is_glob(&self) -> bool {
+        self.target.is_some()
     }
 
     /// Whether an entry is left out, with all below it. `depth` is its level, from 1.
     pub(crate) fn prunes(&self, name: &[u8], below: &[u8], depth: usize) -> bool {
-        if let Some(level) = self.levels.get(depth - 1)
-            && !level.is_match(OsStr::from_bytes(name))
-        {
-            return true;
-        }
-        self.exclude.as_ref().is_some_and(|g| g.matches(name, below))
+        self.target.as_ref().is_some_and(|glob| !glob.may_pass(name, depth))
+            || self.exclude.as_ref().is_some_and(|globs| globs.matches(name, below))
     }
 
     /// Whether all are meant, down to the deepest level.
     pub(crate) fn takes_all(&self) -> bool {
-        self.include.is_none() && self.exclude.is_none() && self.levels.is_empty()
+        self.include.is_none() && self.exclude.is_none() && self.target.is_none()
     }
 
     /// Whether an entry is meant itself.
     pub(crate) fn takes(&self, name: &[u8], below: &[u8]) -> bool {
-        self.include.as_ref().is_none_or(|g| g.matches(name, below))
+        self.include.as_ref().is_none_or(|globs| globs.matches(name, below))
+            && self.target.as_ref().is_none_or(|glob| glob.matches(below))
     }
 
     /// Whether directories that match are meant as well as files: for globs.
     pub(crate) fn takes_directories(&self, name: &[u8], below: &[u8]) -> bool {
-        !self.bounded || self.takes(name, below)
+        !self.is_glob() || self.takes(name, below)
     }
 }

@@ -244,13 +244,14 @@ impl Walker {
     fn begin(&mut self, root: Found) -> Option<Visit> {
         if root.inode.kind != FileKind::Directory {
             let name = self.path.rsplit(|b| *b == b'/').next().unwrap_or_default();
-            return self.filter.takes(name, name).then_some(Visit::Entry(root));
+            let taken = !self.filter.is_glob() && self.filter.takes(name, name);
+            return taken.then_some(Visit::Entry(root));
         }
         let resumed = self.resume.as_ref().is_some_and(|r| !r.is_empty());
         if self.filter.max_depth > 0 {
             self.into = Some(root.clone());
         }
-        (self.directories && !self.filter.bounded && !resumed).then_some(Visit::Entry(root))
+        (self.directories && !self.filter.is_glob() && !resumed).then_some(Visit::Entry(root))
     }
 
     /// An entry of the innermost directory; `None` where it is not meant.
@@ -263,6 +264,7 @@ impl Walker {
         let below = &self.path[self.root_len + 1..];
         if self.filter.prunes(&name, below, depth) {
             self.visited(place, name);
+            crawler.media.yield_now().await;
             return None;
         }
         let taken = self.filter.takes(&name, below);

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use crate::common::*;
 use nearside_conformance::needs;
-use nearside_conformance::volume::{must, tool};
+use nearside_conformance::volume::{install, must, tool};
 use nearside_fsr::{Config, MemoryMedia, Retriever};
 use nearside_near_data::{Credentials, Failure, Operation, Request, Target};
 
@@ -232,8 +232,7 @@ fn permissions_are_the_kernels() {
     let _mount = Mount(at.clone());
     // The users must reach the program and the mount.
     let program = dir.path().join("probe");
-    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    install(&std::env::current_exe().unwrap(), &program);
     let list = dir.path().join("list");
     fs::write(&list, paths.join("\0")).unwrap();
 

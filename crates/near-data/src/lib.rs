@@ -15,10 +15,14 @@ use alloc::borrow::{Cow, ToOwned};
 use alloc::string::String;
 use alloc::vec::Vec;
 
+mod fnmatch;
+mod glob;
 mod operations;
 mod paths;
 pub mod wire;
 
+pub use fnmatch::{Reading, fnmatch};
+pub use glob::Glob;
 pub use operations::{
     Aggregate, Answer, Code, ColumnType, Comparison, Digest, Element, Function, GatherOptions, KINDS, Kind,
     Language, Literal, MAX_AGGREGATES, MAX_COLUMN_NAME, MAX_COLUMNS, MAX_FIELDS, MAX_NEAREST, MAX_PARAMETERS,
@@ -79,7 +83,7 @@ pub enum Target {
     Path(Vec<u8>),
     /// All regular files (for `List`: all entries) below an absolute path, symbolic links not followed below
     /// it: in byte order of names, but for directories of more than 128 KiB, whose entries come in the
-    /// directory's own order. An optional glob restricts which files, matched against the base name (with
+    /// directory's own order. Patterns ([`Glob`]) restrict which files, matched against the base name (with
     /// '/', against the path below the root of the tree); those that match `exclude` are left out,
     /// directories with all below them.
     Tree {
@@ -92,8 +96,8 @@ pub enum Target {
         /// Deepest level: 0 is the root itself; `u32::MAX` for no limit.
         max_depth: u32,
     },
-    /// An absolute path with `*`, `?`, `[...]`, `{a,b}` and `**`, matched in the drive; after a backslash a
-    /// byte is itself.
+    /// An absolute path that is a pattern ([`Glob`]), matched in the drive. Symbolic links before the first
+    /// name that is a pattern are followed, and none behind it.
     Glob(Vec<u8>),
     /// The existing near-data path: the host has located the data. Ranges of the namespace in bytes, in file
     /// order; `None` offsets are holes.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use crate::common::*;
@@ -358,6 +359,7 @@ fn globs_mean_what_a_shell_means() {
         fs::create_dir_all(at.parent().unwrap()).unwrap();
         fs::write(at, "ERROR\n").unwrap();
     }
+    symlink("var/log", dir.path().join("now")).unwrap();
     let media = MemoryMedia::new(ext_image(dir.path(), 8, &["-t", "ext4"]));
     let retriever = Retriever::new(Config::default());
     let files = |target: nearside_near_data::Target| {
@@ -378,9 +380,21 @@ fn globs_mean_what_a_shell_means() {
     assert_eq!(glob("/home/u[13]/*").0, ["/home/u1/x.log"]);
     assert_eq!(glob("/var/log/a.log").0, ["/var/log/a.log"]);
     assert_eq!(glob("/*/*/a.log").0, ["/var/lib/a.log", "/var/log/a.log"]);
+    assert_eq!(glob("/var/{lib,log/app}/*.log").0, ["/var/lib/a.log", "/var/log/app/a.log"]);
+    assert_eq!(glob("/var/log{,/app}/a.log").0, ["/var/log/a.log", "/var/log/app/a.log"]);
+    assert_eq!(glob("/var/[[:alpha:]]ib/*").0, ["/var/lib/a.log"]);
+    // A link is followed before the first name that is a pattern, as a shell does, and nowhere behind it.
+    assert_eq!(glob("/now/*.log").0, ["/now/a.log"]);
+    assert_eq!(glob("/n*/*.log").1, Some(nearside_near_data::Failure::NotFound));
+    // Nothing is below a file.
+    assert_eq!(glob("/var/log/a.log/*").1, Some(nearside_near_data::Failure::NotFound));
+    assert_eq!(glob("/var/log/a.log/**").1, Some(nearside_near_data::Failure::NotFound));
     assert_eq!(glob("/nothing/*").1, Some(nearside_near_data::Failure::NotFound));
     assert_eq!(glob("/var/log/*.c").1, Some(nearside_near_data::Failure::NotFound));
     assert_eq!(glob("var/*").1, Some(nearside_near_data::Failure::NotAbsolute));
+    // What would be tried on each name for longer than a slice.
+    let long = format!("/{}", "*a".repeat(9_000));
+    assert!(matches!(glob(&long).1, Some(nearside_near_data::Failure::InvalidPattern(_))));
     assert!(matches!(glob("/a[").1, Some(nearside_near_data::Failure::InvalidPattern(_))));
     let tree = |include: &[&str], exclude: &[&str], max_depth| {
         let list = |l: &[&str]| l.iter().map(|g| g.as_bytes().to_vec()).collect();
