@@ -85,8 +85,10 @@ impl QueuePair {
         timeout_ns: u64,
     ) -> Result<QueuePair, Error> {
         let (cq, lists, bytes) = layout(entries, depth);
-        let queues = shared.pool.zeroed(bytes)?;
+        let queues = shared.pool.take(bytes)?;
         let (memory, base) = queues.region();
+        // A completion's phase says that it is new. All else is written before the drive is told of it.
+        memory.fill(base + cq, lists - cq, 0);
         if let Some(v) = vector.and_then(|v| shared.port.vectors().get(usize::from(v))) {
             v.mask();
         }

@@ -5,7 +5,6 @@
 
 use std::ffi::{c_int, c_void};
 use std::io;
-use std::mem::size_of;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,13 +45,6 @@ impl Secret {
     }
 }
 
-/// What the kernel takes of a cipher: the two of this crate.
-#[repr(C)]
-union Info {
-    aes_128: libc::tls12_crypto_info_aes_gcm_128,
-    aes_256: libc::tls12_crypto_info_aes_gcm_256,
-}
-
 fn set(socket: &TcpStream, level: c_int, name: c_int, value: &[u8]) -> io::Result<()> {
     let len = value.len() as libc::socklen_t;
     // SAFETY: the descriptor is open, and so many bytes are there.
@@ -79,36 +71,25 @@ pub fn kernel_has_tls() -> bool {
 /// which nothing else was written. Where it does not, the socket is as it was.
 pub(crate) fn take_over(socket: &TcpStream, hash: Hash, secret: &Secret) -> io::Result<()> {
     let secret = secret.take().ok_or(io::ErrorKind::InvalidData)?;
-    let [key, nonce] = record_keys(hash, &secret);
-    let (salt, iv) = nonce.split_at_checked(4).ok_or(io::ErrorKind::InvalidData)?;
+    let info = info(hash, &secret)?;
     begin(socket)?;
+    set(socket, libc::SOL_TLS, libc::TLS_TX, &info)
+}
+
+/// What the kernel takes of a cipher (`tls12_crypto_info_aes_gcm_128` and `_256` of linux/tls.h): the version
+/// and the cipher, then IV, key, salt and the first record's number, with nothing between them.
+fn info(hash: Hash, secret: &[u8]) -> io::Result<Zeroizing<Vec<u8>>> {
+    let [key, nonce] = record_keys(hash, secret);
+    let (salt, iv) = nonce.split_at_checked(4).ok_or(io::ErrorKind::InvalidData)?;
     let is_long = hash == Hash::Sha384;
-    // SAFETY: any bytes are an `Info`; those that are given to the kernel are the ones of one cipher, which
-    // are set here, and lie within it; lengths are compared by `copy_from_slice`.
-    unsafe {
-        let mut info: Info = std::mem::zeroed();
-        let len = if is_long {
-            let info = &mut info.aes_256;
-            info.info.version = libc::TLS_1_3_VERSION;
-            info.info.cipher_type = libc::TLS_CIPHER_AES_GCM_256;
-            info.key.copy_from_slice(&key);
-            info.salt.copy_from_slice(salt);
-            info.iv.copy_from_slice(iv);
-            size_of::<libc::tls12_crypto_info_aes_gcm_256>()
-        } else {
-            let info = &mut info.aes_128;
-            info.info.version = libc::TLS_1_3_VERSION;
-            info.info.cipher_type = libc::TLS_CIPHER_AES_GCM_128;
-            info.key.copy_from_slice(&key);
-            info.salt.copy_from_slice(salt);
-            info.iv.copy_from_slice(iv);
-            size_of::<libc::tls12_crypto_info_aes_gcm_128>()
-        };
-        let bytes = std::slice::from_raw_parts((&raw const info).cast::<u8>(), len);
-        let given = set(socket, libc::SOL_TLS, libc::TLS_TX, bytes);
-        std::ptr::write_volatile(&raw mut info, std::mem::zeroed());
-        given
+    let cipher: u16 = if is_long { libc::TLS_CIPHER_AES_GCM_256 } else { libc::TLS_CIPHER_AES_GCM_128 };
+    let head = [libc::TLS_1_3_VERSION.to_ne_bytes(), cipher.to_ne_bytes()].concat();
+    // Its memory is its last from the beginning.
+    let mut info = Zeroizing::new(Vec::with_capacity(size_of::<libc::tls12_crypto_info_aes_gcm_256>()));
+    for part in [&head[..], iv, &key[..], salt, &[0; 8]] {
+        info.extend_from_slice(part);
     }
+    Ok(info)
 }
 
 /// Whether a socket has sent what was not acknowledged yet, or has still to send it.
@@ -182,5 +163,54 @@ mod tests {
         let mut got = String::new();
         (&host).read_to_string(&mut got).unwrap();
         assert_eq!(got, "plain");
+    }
+
+    /// As the kernel's header has it, in each of the two.
+    #[test]
+    fn what_the_kernel_takes_lies_where_it_looks() {
+        use libc::{tls12_crypto_info_aes_gcm_128 as Short, tls12_crypto_info_aes_gcm_256 as Long};
+        use std::mem::offset_of;
+        let short = [offset_of!(Short, iv), offset_of!(Short, key), offset_of!(Short, salt)];
+        let long = [offset_of!(Long, iv), offset_of!(Long, key), offset_of!(Long, salt)];
+        for (hash, cipher, len, places, rec_seq) in [
+            (Hash::Sha256, 51_u16, size_of::<Short>(), short, offset_of!(Short, rec_seq)),
+            (Hash::Sha384, 52, size_of::<Long>(), long, offset_of!(Long, rec_seq)),
+        ] {
+            let secret = vec![7; hash.bytes()];
+            let info = info(hash, &secret).unwrap();
+            assert_eq!(info.len(), len);
+            let [key, nonce] = record_keys(hash, &secret);
+            assert_eq!(info[..4], [0x0304_u16.to_ne_bytes(), cipher.to_ne_bytes()].concat());
+            for (at, part) in places.into_iter().zip([&nonce[4..], &key[..], &nonce[..4]]) {
+                assert_eq!(&info[at..][..part.len()], part, "{hash:?}, {at}");
+            }
+            assert_eq!(info[rec_seq..], [0; 8]);
+        }
+    }
+
+    /// Until the peer has read it, and its system has said so.
+    #[test]
+    fn what_a_peer_has_not_taken_is_still_being_sent() {
+        use std::io::{ErrorKind, Read, Write};
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut host = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let target = Arc::new(listener.accept().unwrap().0);
+        assert!(!is_sending(&target));
+        target.set_nonblocking(true).unwrap();
+        let (piece, mut sent) = (vec![0x5a; 64 << 10], 0);
+        while !is_sending(&target) {
+            // As much as both ends have room for.
+            let stopped = loop {
+                match (&*target).write(&piece) {
+                    Ok(len) => sent += len,
+                    Err(error) => break error.kind(),
+                }
+            };
+            assert_eq!(stopped, ErrorKind::WouldBlock);
+        }
+        host.read_exact(&mut vec![0; sent]).unwrap();
+        while is_sending(&target) {
+            std::thread::yield_now();
+        }
     }
 }

@@ -105,25 +105,13 @@ fn context(method: SslMethod) -> Result<SslContextBuilder, ErrorStack> {
 
 impl Encrypt for OpenSsl {
     fn connect(&self, socket: Arc<TcpStream>, psk: Psk) -> Result<Box<dyn Encrypted>, TlsError> {
-        let end = || {
-            let mut ssl = Ssl::new(of_host()?)?;
-            ssl.set_ciphersuites(suite(psk.hash))?;
-            hold(&mut ssl, Held { psk: Some(psk), ..Held::default() })?;
-            ssl.set_connect_state();
-            Stream::over(ssl, socket, true)
-        };
-        Ok(Box::new(end().map_err(failed)?))
+        crate::load().map_err(TlsError::Failed)?;
+        Ok(Box::new(Stream::of_host(socket, psk).map_err(failed)?))
     }
 
     fn accept(&self, socket: Arc<TcpStream>, find: Find) -> Result<Box<dyn Encrypted>, TlsError> {
-        let end = || {
-            let mut ssl = Ssl::new(of_controller()?)?;
-            let secret = self.kernel.then(Arc::default);
-            hold(&mut ssl, Held { find: Some(find), secret, ..Held::default() })?;
-            ssl.set_accept_state();
-            Stream::over(ssl, socket, false)
-        };
-        Ok(Box::new(end().map_err(failed)?))
+        crate::load().map_err(TlsError::Failed)?;
+        Ok(Box::new(Stream::of_controller(socket, find, self.kernel).map_err(failed)?))
     }
 }
 
@@ -168,6 +156,22 @@ fn of_host() -> Result<&'static SslContext, ErrorStack> {
 }
 
 impl Stream {
+    fn of_host(socket: Arc<TcpStream>, psk: Psk) -> Result<Stream, ErrorStack> {
+        let mut ssl = Ssl::new(of_host()?)?;
+        ssl.set_ciphersuites(suite(psk.hash))?;
+        hold(&mut ssl, Held { psk: Some(psk), ..Held::default() })?;
+        ssl.set_connect_state();
+        Stream::over(ssl, socket, true)
+    }
+
+    fn of_controller(socket: Arc<TcpStream>, find: Find, kernel: bool) -> Result<Stream, ErrorStack> {
+        let mut ssl = Ssl::new(of_controller()?)?;
+        let secret = kernel.then(Arc::default);
+        hold(&mut ssl, Held { find: Some(find), secret, ..Held::default() })?;
+        ssl.set_accept_state();
+        Stream::over(ssl, socket, false)
+    }
+
     fn over(ssl: Ssl, socket: Arc<TcpStream>, is_host: bool) -> Result<Stream, ErrorStack> {
         let inner = SslStream::new(ssl, Socket { socket, of_kernel: false })?;
         Ok(Stream { inner, is_host, record: Vec::new() })
@@ -356,5 +360,69 @@ impl Write for Stream {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::c_int;
+    use std::net::TcpListener;
+
+    use super::*;
+
+    // SAFETY: as OpenSSL 1.1.1 and 3 declare it in `openssl/ssl.h`.
+    unsafe extern "C" {
+        fn SSL_key_update(ssl: *mut openssl_sys::SSL, kind: c_int) -> c_int;
+    }
+
+    const NOT_REQUESTED: c_int = 0;
+    const REQUESTED: c_int = 1;
+
+    /// A host and a controller after their handshake.
+    fn ends() -> (Stream, Stream) {
+        crate::load().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let host = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (controller, _) = listener.accept().unwrap();
+        for socket in [&host, &controller] {
+            socket.set_nonblocking(true).unwrap();
+        }
+        let psk = Psk { identity: "one".into(), hash: Hash::Sha256, secret: vec![7; 32].into() };
+        let mut host = Stream::of_host(Arc::new(host), psk.clone()).unwrap();
+        let find: Find = Arc::new(move |_: &str| Some(psk.clone()));
+        let mut controller = Stream::of_controller(Arc::new(controller), find, false).unwrap();
+        let (mut one, mut other) = (false, false);
+        while !(one && other) {
+            one = one || host.handshake().unwrap();
+            other = other || controller.handshake().unwrap();
+        }
+        (host, controller)
+    }
+
+    /// What a controller reads after its host has other keys; `of_kernel`: the kernel encrypts its answers.
+    fn after_other_keys(kind: c_int, of_kernel: bool) -> io::Result<Vec<u8>> {
+        let (mut host, mut controller) = ends();
+        controller.inner.get_mut().of_kernel = of_kernel;
+        // SAFETY: the connection is there, and its handshake is done.
+        assert_eq!(unsafe { SSL_key_update(host.inner.ssl().as_ptr(), kind) }, 1);
+        host.write_all(b"by others").unwrap();
+        let mut got = vec![0; 100];
+        loop {
+            match controller.read(&mut got) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
+                read => break read.map(|len| got[..len].to_vec()),
+            }
+        }
+    }
+
+    #[test]
+    fn who_wants_other_keys_of_the_kernel_is_let_go() {
+        assert_eq!(after_other_keys(REQUESTED, false).unwrap(), b"by others");
+        assert_eq!(after_other_keys(NOT_REQUESTED, true).unwrap(), b"by others");
+        let gone = after_other_keys(REQUESTED, true).unwrap_err();
+        assert!(
+            gone.kind() == io::ErrorKind::InvalidData && gone.to_string().contains("KeyUpdate"),
+            "{gone}"
+        );
     }
 }

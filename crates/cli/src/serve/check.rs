@@ -15,7 +15,7 @@ use nearside_spec::fabrics::nqn;
 use nearside_store::{Backing, FileOptions};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use super::plan::{FunctionPlan, NamespacePlan, Plan, SubsystemPlan, Tls, resolve};
+use super::plan::{FunctionPlan, NamespacePlan, Plan, SubsystemPlan, resolve};
 use super::ports;
 use super::reservations;
 use super::secrets;
@@ -82,10 +82,9 @@ pub fn of_plan(plan: &Plan) -> Vec<String> {
         ));
     }
     listened.into_iter().chain(metrics).chain(http).for_each(|address| faults.note(address));
-    let keyed =
-        plan.subsystem.iter().flat_map(|subsystem| &subsystem.host).any(|host| host.tls_key_file.is_some());
-    let has_tls = crate::tls::here().is_ok() || (plan.tls == Tls::Allowed && !keyed);
-    faults.unless(has_tls, || crate::tls::NONE.into());
+    if plan.wants_tls() {
+        faults.note(crate::tls::here());
+    }
     faults.once("subsystem", plan.subsystem.iter().map(|subsystem| &subsystem.nqn));
     faults.once("socket", plan.sockets().map(|path| path.display().to_string()));
     plan.subsystem.iter().for_each(|subsystem| of_subsystem(subsystem, &mut faults));

@@ -80,6 +80,8 @@ pub struct ServedDrive {
     sockets: Vec<(String, NearDataSocket)>,
     /// Stopped after the server, whose commands they run.
     workers: Option<Workers>,
+    /// Whether somebody encrypts; if not, why.
+    tls: Result<(), String>,
     /// What a user should know.
     notes: Vec<String>,
 }
@@ -262,7 +264,10 @@ fn let_go(subsystem: &Subsystem<AnyStore, Fsr>, nqn: &str, nsid: u32) -> Option<
 impl ServedDrive {
     /// Opens the stores, listens, serves.
     pub fn start(plan: &Plan, handed: Activated) -> Result<ServedDrive, String> {
-        let tls = crate::tls::of_server(plan.kernel_tls).ok();
+        let (tls, has_tls) = match crate::tls::of_server(plan.kernel_tls) {
+            Ok(tls) => (Some(tls), Ok(())),
+            Err(why) => (None, Err(why)),
+        };
         let options = Options { threads: plan.threads, tls, ..Options::default() };
         let connections = options.connections;
         let target = AnyTarget::new(options).map_err(|e| e.to_string())?;
@@ -272,7 +277,9 @@ impl ServedDrive {
         let seen = Arc::new(Seen { target: server.target().clone(), functions: Mutex::default() });
         let notes: Vec<String> = limits::raise_descriptors(connections).into_iter().collect();
         let (listening, functions, sockets) = (BTreeMap::new(), Vec::new(), Vec::new());
-        let mut drive = ServedDrive { server, listening, handed, functions, seen, sockets, workers, notes };
+        let tls = has_tls;
+        let mut drive =
+            ServedDrive { server, listening, handed, functions, seen, sockets, workers, tls, notes };
         let notes = drive.apply(plan)?;
         drive.notes.extend(notes);
         for (address, nqn) in plan.open_to_all() {
@@ -342,6 +349,9 @@ impl ServedDrive {
             (offer.hosts.clone(), keys, offer.identities.clone(), offer.identity)
         };
         plan.advertised()?;
+        if let (Err(why), true) = (&self.tls, plan.wants_tls()) {
+            return Err(format!("{why}; the server began without TLS, and has it once it is started again"));
+        }
         let mut prepared = Prepared::default();
         let mut taken: Vec<u16> = self.functions.iter().map(|(function, _)| function.cntlid).collect();
         let all = self.target().offers();

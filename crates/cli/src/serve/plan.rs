@@ -525,6 +525,12 @@ impl Plan {
         }
     }
 
+    /// Whether a connection may have to be encrypted.
+    pub fn wants_tls(&self) -> bool {
+        let mut hosts = self.subsystem.iter().flat_map(|subsystem| &subsystem.host);
+        self.tls != Tls::Allowed || hosts.any(|host| host.tls_key_file.is_some())
+    }
+
     /// Where whoever comes may have which subsystem: addresses beyond this machine, and names.
     pub fn open_to_all(&self) -> impl Iterator<Item = (SocketAddr, &str)> {
         let beyond: Vec<SocketAddr> = self.addresses().unwrap_or_default();

@@ -45,8 +45,9 @@ impl Manifest {
 }
 
 /// The crates in which `unsafe` may stand: memory that a drive shares, a C ABI, what Python's DataFusion
-/// hands over, and callbacks of OpenSSL.
-const WITH_UNSAFE: &[&str] = &["crates/dma", "crates/fsrlib-c", "crates/python-sql", "crates/tls"];
+/// hands over, callbacks of OpenSSL, and jumps to it.
+const WITH_UNSAFE: &[&str] =
+    &["crates/dma", "crates/fsrlib-c", "crates/openssl-loader", "crates/python-sql", "crates/tls"];
 
 #[test]
 fn everything_is_built_under_the_lints_of_the_workspace() {
