@@ -1,7 +1,8 @@
 #!/bin/sh
 # Builds what the guest boots, in a folder: the kernel of Debian's own linux-image package (downloaded and unpacked, not
 # installed) and an initramfs of busybox, this machine's Python, the modules that the tests need, and those of this machine's
-# storage tools that it has (nvme, fio, mkfs and fsck of ext4, F2FS and XFS, ndctl).
+# storage tools that it has (nvme, fio, mkfs and fsck of ext4, F2FS and XFS, mdadm, ndctl); nvme and lvm are also there as
+# Debian's sid has them, where they can be fetched.
 #   scripts/guest/build.sh [FOLDER]               default: target/guest
 #   scripts/guest/build.sh --newest [FOLDER]      default: target/guest-newest
 # With --newest it is a guest for what this machine's Debian is too old for, NVMe's authentication and TLS: the kernel, nvme,
@@ -40,8 +41,8 @@ cp "$(command -v busybox)" root/bin/busybox
 
 # The modules, in the order in which they load.
 modules="virtio_pci virtio_blk virtio_net crc32_generic crc32c_generic f2fs ext4 xfs nvme_tcp nvme
-    nfit nd_pmem dax_pmem device_dax"
-tools="nvme fio mke2fs e2fsck mkfs.f2fs fsck.f2fs mkfs.xfs xfs_repair ndctl"
+    nfit nd_pmem dax_pmem device_dax raid1 dm_mod dm_snapshot"
+tools="nvme fio mke2fs e2fsck resize2fs mkfs.f2fs fsck.f2fs mkfs.xfs xfs_repair mdadm ndctl"
 if [ "$newest" ]; then
     # Of ciphers those of TLS 1.3; nvmet and a disk of memory, so that the host can be tried out on a target of its own.
     modules="virtio_pci virtio_net nvme_tcp tls aesni_intel gcm nvmet_tcp brd"
@@ -79,19 +80,27 @@ mkdir -p root/etc/nvme
 echo nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-00000000c0de > root/etc/nvme/hostnqn
 echo 00000000-0000-4000-8000-00000000c0de > root/etc/nvme/hostid
 
-# The newest nvme-cli there is, where it can be had; it is nvme-newest beside this machine's own.
-programs=nvme-cli:nvme
-[ -z "$newest" ] || programs="$programs ktls-utils:tlshd keyutils:keyctl"
-# shellcheck disable=SC2086 # the programs are words
-if "$here/newest-programs.sh" newest $programs; then
-    cp -r newest root/newest
-    for pair in $programs; do
+# The newest nvme-cli there is, where it can be had; it is nvme-newest beside this machine's own. And LVM's program, for a
+# machine that has none.
+has_newest() { # folder, programs
+    folder=$1
+    shift
+    "$here/newest-programs.sh" "$folder" "$@" || return 1
+    cp -r "$folder" "root/$folder"
+    for pair in "$@"; do
         program=${pair#*:}
         command=$program
         [ ! -e "root/usr/bin/$program" ] || command=$program-newest
-        printf '#!/bin/sh\nexec /newest/lib/ld.so --library-path /newest/lib /newest/%s "$@"\n' "$program" > "root/usr/bin/$command"
+        printf '#!/bin/sh\nexec /%s/lib/ld.so --library-path /%s/lib /%s/%s "$@"\n' "$folder" "$folder" "$folder" "$program" > "root/usr/bin/$command"
         chmod +x "root/usr/bin/$command"
     done
+}
+programs=nvme-cli:nvme
+[ -z "$newest" ] || programs="nvme-cli:nvme ktls-utils:tlshd keyutils:keyctl"
+[ "$newest" ] || has_newest newest-lvm lvm2:lvm || echo "guest: no lvm could be fetched" >&2
+# shellcheck disable=SC2086 # the programs are words
+if has_newest newest $programs; then
+    :
 elif [ "$newest" ]; then
     exit 3
 else

@@ -24,6 +24,7 @@ libraries=$(sid_cache depends --recurse --no-recommends --no-suggests --no-confl
 sid_unpack $packages $libraries
 tree=$out/sid/tree
 cp "$(find "$tree" -type f -name 'ld-linux*.so.*' | head -n 1)" "$out/lib/ld.so"
+run() { "$out/lib/ld.so" --library-path "$out/lib" "$out/$@"; }
 folders=$(find "$tree" -name '*.so.*' -printf '%h\n' | sort -u | tr '\n' ':')
 for pair in "$@"; do
     program=$(find "$tree" -type f -path "*bin/${pair#*:}")
@@ -31,7 +32,7 @@ for pair in "$@"; do
         [ "$library" -ef "$out/lib/ld.so" ] || cp -L "$library" "$out/lib/$(basename "$library")"
     done
     mv "$program" "$out/"
-    # It links with nothing else, and runs.
-    "$out/lib/ld.so" --library-path "$out/lib" "$out/${pair#*:}" --version >&2
+    # It links with nothing else, and runs. LVM's would look for the device mapper to say its version.
+    run "${pair#*:}" --version >&2 || run "${pair#*:}" --help > /dev/null 2>&1
 done
 rm -rf "$out/sid"

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::failure::{Failure, Outcome, complain, complain_of, hint_at_root};
 use crate::interrupt::is_told;
 use crate::mounted::{self, Places};
 use crate::progress::Progress;
-use crate::{open, parts, timing};
+use crate::{format, open, parts, timing};
 
 /// An open drive.
 pub struct Drive {
@@ -84,6 +84,11 @@ impl Drive {
 
     /// Opens the drive that the arguments name.
     pub fn open(args: &DriveArgs) -> Result<Drive, Failure> {
+        Drive::open_saying(args, AnyStore::notes)
+    }
+
+    /// The same with those notes of its store said that a command does not show itself.
+    pub fn open_saying(args: &DriveArgs, notes: open::Notes) -> Result<Drive, Failure> {
         let route = match (args.locate, args.compute) {
             (Where::Drive, Where::Drive) => Route::Drive,
             (Where::Host, Where::Drive) => Route::Blocks,
@@ -95,12 +100,11 @@ impl Drive {
         let clock = Arc::new(TscClock::new());
         let opened = clock.now();
         let failed = |e: Error| Failure::Message(format!("{}: {e}", args.drive.to_string_lossy()));
-        let Begun { session, number, alike, store } = begin(args, clock.clone())?;
+        let Begun { session, number, alike, store } = begin(args, clock.clone(), notes)?;
         let mut session = session.with_route(route).with_host_cache(args.host_cache);
         // A host that locates files has the volume mounted: that is no part of what an operation costs.
         session.mount().map_err(failed)?;
-        let seen = session.seen();
-        let progress = Progress::new("in the drive", move || seen.get());
+        let progress = Progress::of("in the drive", session.seen());
         let opened_with = session.totals();
         let asked = clock.now();
         Ok(Drive {
@@ -183,6 +187,31 @@ impl Drive {
         self.session.seen()
     }
 
+    /// Before these bytes of each of the files are seen: where a person watches, how many that will be is
+    /// asked, from which it follows how long it takes. Not where a directory is among them.
+    pub fn expect(&mut self, paths: &[OsString], bytes: Range<u64>) -> Result<(), Failure> {
+        if self.args.timing || !self.progress.is_watched() {
+            return Ok(());
+        }
+        let ask = |path: &OsString| Ask { target: target(path), operation: Operation::Stat, follow: true };
+        let asks: Vec<Ask> = paths.iter().map(ask).collect();
+        let mut all = Some(0u64);
+        self.ask_each(&asks, |_, answer| {
+            let Ok(Record::Entry(entry)) = answer else { return Ok(()) };
+            let size = match format::letter(entry.mode) {
+                'd' => None,
+                '-' => Some(entry.size.min(bytes.end).saturating_sub(bytes.start)),
+                _ => Some(0),
+            };
+            all = all.zip(size).map(|(all, size)| all.saturating_add(size));
+            Ok(())
+        })?;
+        if let Some(all) = all {
+            self.seen().begin(all);
+        }
+        Ok(())
+    }
+
     /// Asks, and hands each record to `sink`. `Ok(Err(refusal))`: the drive refused, for a reason that
     /// concerns what was asked and not the drive or the volume.
     pub fn ask(
@@ -190,7 +219,7 @@ impl Drive {
         ask: &Ask,
         mut sink: impl FnMut(Record<'_>) -> Result<ControlFlow<()>, Failure>,
     ) -> Result<Result<(), Refusal>, Failure> {
-        let Drive { session, warned, progress, places, clock, args, alike, store, .. } = self;
+        let Drive { session, warned, places, clock, args, alike, store, .. } = self;
         let (target, back) = places.enter(&ask.target);
         if let Some(refusal) = hopeless(&target) {
             return Ok(Err(refusal));
@@ -203,7 +232,6 @@ impl Drive {
                 ControlFlow::Continue(())
             }
             mut record => {
-                progress.record();
                 if let Some(back) = &back {
                     back.rename(&mut record);
                 }
@@ -268,7 +296,7 @@ impl Drive {
         mut sink: impl FnMut(usize, Result<Record<'_>, Refusal>) -> Result<ControlFlow<B>, Failure>,
     ) -> Result<Option<B>, Failure> {
         let name = self.name();
-        let Drive { session, warned, progress, places, counters, .. } = self;
+        let Drive { session, warned, places, counters, .. } = self;
         let mut first = 0;
         while first < asks.len() {
             let (mut entered, mut backs, mut refusal) = (Vec::new(), Vec::new(), None);
@@ -289,7 +317,6 @@ impl Drive {
                         Ok(ControlFlow::Continue(()))
                     }
                     Ok(mut record) => {
-                        progress.record();
                         if let Some(back) = &backs[nth] {
                             back.rename(&mut record);
                         }
@@ -504,13 +531,13 @@ struct Begun {
     store: Option<AnyStore>,
 }
 
-fn begin(args: &DriveArgs, clock: Arc<TscClock>) -> Result<Begun, Failure> {
+fn begin(args: &DriveArgs, clock: Arc<TscClock>, notes: open::Notes) -> Result<Begun, Failure> {
     if args.drive.is_empty() {
         return Err(Failure::Message("no drive (-d DRIVE)".into()));
     }
     let failed = |e: Error| Failure::Message(format!("{}: {e}", args.drive.to_string_lossy()));
     let credentials = open::credentials(args)?;
-    let open::Opened { transport, own, alike, store, state } = open::transport(args)?;
+    let open::Opened { transport, own, alike, store, state } = open::transport(args, notes)?;
     if own && args.identity.is_none() && credentials.uid != 0 {
         hint_at_root();
     }
@@ -526,7 +553,7 @@ fn begin(args: &DriveArgs, clock: Arc<TscClock>) -> Result<Begun, Failure> {
 /// # Errors
 /// The drive cannot be opened, or has no such partition.
 pub fn session(args: &DriveArgs) -> Result<Session<Box<dyn Transport>>, Failure> {
-    begin(args, Arc::new(TscClock::new())).map(|begun| begun.session)
+    begin(args, Arc::new(TscClock::new()), AnyStore::notes).map(|begun| begun.session)
 }
 
 /// A session as the arguments want it.

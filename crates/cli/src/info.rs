@@ -5,8 +5,8 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use clap::Args;
-use nearside_embedded::LogicalVolume;
 use nearside_embedded::partition::{content, label, uuid};
+use nearside_embedded::{AnyStore, LogicalVolume};
 use nearside_fsrlib::{
     Ask, Completion, NearDataLog, Operation, Part, Record, Recovered, Target, VolumeRecord, describe,
 };
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::args::DriveArgs;
 use crate::drive::Drive;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, complain};
 use crate::format::human;
 use crate::out::Out;
 use crate::timing::time;
@@ -57,7 +57,7 @@ pub struct InfoArgs {
 
 pub fn run(args: InfoArgs) -> Outcome {
     let mut out = Out::new();
-    let mut drive = Drive::open(&args.drive)?;
+    let mut drive = Drive::open_saying(&args.drive, AnyStore::notes_beside)?;
     let mut volumes = Vec::new();
     let ask = Ask { target: Target::Volume, operation: Operation::Info, follow: true };
     let answer = drive.ask(&ask, |record| {
@@ -78,6 +78,10 @@ pub fn run(args: InfoArgs) -> Outcome {
         _ => drive.partitions(),
     };
     let logical = match failure.is_none() && table.is_empty() {
+        _ if is_logical(&args.drive) => {
+            add_what_is_known(&mut volumes, drive.logical_volumes()?);
+            Vec::new()
+        }
         true => Vec::new(),
         false => drive.logical_volumes()?,
     };
@@ -129,6 +133,21 @@ pub fn run(args: InfoArgs) -> Outcome {
     }
     drive.finish(&mut out)?;
     failure.map_or(Ok(0), Err)
+}
+
+/// Whether the drive is a logical volume of a disk that this command opens itself.
+fn is_logical(drive: &DriveArgs) -> bool {
+    drive.volume.is_some() || drive.drive.as_encoded_bytes().starts_with(b"lvm:")
+}
+
+/// To what a file system says of itself, what is known of the logical volume in which it lies; where that has
+/// none, it is said beside it.
+fn add_what_is_known(volumes: &mut [VolumeRecord<'_>], logical: Vec<LogicalVolume>) {
+    let warnings = logical.into_iter().flat_map(|logical| logical.warnings);
+    match volumes.first_mut() {
+        Some(volume) => volume.warnings.extend(warnings.map(Into::into)),
+        None => warnings.for_each(|warning| complain(&format!("warning: {warning}"))),
+    }
 }
 
 fn print_table(table: &[Part], out: &mut Out) -> Result<(), Failure> {

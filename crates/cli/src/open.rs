@@ -92,9 +92,12 @@ pub fn once_more(args: &DriveArgs, store: &AnyStore) -> Result<Box<dyn Transport
     Ok(Box::new(embedded(args, store.clone())?))
 }
 
-/// Opens the drive.
-pub fn transport(args: &DriveArgs) -> Result<Opened, Failure> {
-    let opened = whole(args)?;
+/// What of a store's notes is said on standard error.
+pub type Notes = fn(&AnyStore) -> &[String];
+
+/// Opens the drive, and says its notes.
+pub fn transport(args: &DriveArgs, notes: Notes) -> Result<Opened, Failure> {
+    let opened = whole(args, notes)?;
     match args.volume {
         Some(_) if opened.store.is_none() => {
             let name = args.drive.to_string_lossy();
@@ -105,7 +108,7 @@ pub fn transport(args: &DriveArgs) -> Result<Opened, Failure> {
     }
 }
 
-fn whole(args: &DriveArgs) -> Result<Opened, Failure> {
+fn whole(args: &DriveArgs, notes: Notes) -> Result<Opened, Failure> {
     let place = Place::of(&args.drive)?;
     let way = Way {
         policy: args.completion.into(),
@@ -122,6 +125,7 @@ fn whole(args: &DriveArgs) -> Result<Opened, Failure> {
     }
     let path = Path::new(&args.drive);
     let store = store(args)?;
+    notes(&store).iter().for_each(|text| complain(&format!("warning: {text}")));
     let drive = embedded(args, store.clone())?;
     let writer = store.writer();
     if let Some(writer) = writer {
@@ -150,15 +154,13 @@ fn store(args: &DriveArgs) -> Result<AnyStore, Failure> {
     // Its errors name the path.
     let said = |e: &dyn std::fmt::Display| Failure::Message(e.to_string());
     let whole = nearside_embedded::open_image(Path::new(&args.drive)).map_err(|e| said(&e))?;
-    let store = match &args.volume {
+    Ok(match &args.volume {
         None => whole,
         Some(volume) => {
             let partition = partition(args, &whole)?;
             whole.logical_volume(partition, volume).map_err(|e| said(&e))?
         }
-    };
-    store.notes().iter().for_each(|text| complain(&format!("warning: {text}")));
-    Ok(store)
+    })
 }
 
 /// The number of the partition that a logical volume's group is in, where one is said.

@@ -35,6 +35,7 @@ use nearside_store::{
     Lossy, Mapped, Modelled, Operation, Pmem, Qcow2, Rule, Store, Submitted, Token,
 };
 
+use crate::logical::LogicalStore;
 use crate::model::{Model, Named};
 use crate::partition::Logical;
 
@@ -50,7 +51,7 @@ pub enum AnyStore {
     /// In a disk image.
     Qcow2(Qcow2),
     /// A logical volume in a file or a disk image.
-    Mapped(Mapped),
+    Mapped(LogicalStore),
     /// Any, delayed.
     Delayed(Box<Delayed<AnyStore>>),
     /// Any, with faults.
@@ -167,6 +168,14 @@ impl AnyStore {
             AnyStore::Delayed(delayed) => delayed.inner().notes(),
             AnyStore::Faulty(faulty) => faulty.inner().notes(),
             AnyStore::Logged(logged) => logged.inner().notes(),
+        }
+    }
+
+    /// The same without what a logical volume says of itself ([`AnyStore::logical_volumes`]).
+    pub fn notes_beside(&self) -> &[String] {
+        match self {
+            AnyStore::Mapped(volume) => volume.notes_beside(),
+            other => other.notes(),
         }
     }
 

@@ -2,7 +2,9 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::ops::Deref;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use nearside_fsview::lvm::{self, Group, Groups, groups};
@@ -31,29 +33,83 @@ pub struct LogicalVolume {
     pub len: u64,
     /// The file system; else what there is in its place, or why the volume is not read, in words.
     pub content: Result<VolumeInfo, String>,
+    /// What a user should know of its bytes, where its group lies in members of arrays: in what they may be
+    /// other than the arrays', then as of when they are.
+    pub warnings: Vec<String>,
+}
+
+impl LogicalVolume {
+    fn of(group: &Group, name: &str, len: u64, content: Result<VolumeInfo, String>) -> LogicalVolume {
+        let unsure = group.standings.iter().filter_map(|standing| standing.unsure.as_ref());
+        let known = group.standings.iter().map(|standing| &standing.known).filter(|known| !known.is_empty());
+        let mut warnings: Vec<String> = Vec::new();
+        for warning in unsure.chain(known) {
+            if !warnings.contains(warning) {
+                warnings.push(warning.clone());
+            }
+        }
+        LogicalVolume {
+            group: group.name.clone(),
+            group_uuid: group.uuid(),
+            name: name.to_owned(),
+            len,
+            content,
+            warnings,
+        }
+    }
+}
+
+/// A logical volume as a store: runs of its disk, and whose they are.
+#[derive(Clone, Debug)]
+pub struct LogicalStore {
+    runs: Mapped,
+    group: Arc<Group>,
+    name: Arc<str>,
+    /// How many notes are of what is damaged: the first ones.
+    damaged: usize,
+}
+
+impl LogicalStore {
+    pub(crate) fn notes_beside(&self) -> &[String] {
+        &self.runs.notes()[..self.damaged]
+    }
+}
+
+impl Deref for LogicalStore {
+    type Target = Mapped;
+
+    fn deref(&self) -> &Mapped {
+        &self.runs
+    }
 }
 
 impl AnyStore {
     /// The logical volumes of a file, a block device or a disk image, by group, and what a user should know
-    /// beside them, as of damaged metadata; none of another store, and none that are parts of others.
+    /// beside them, as of damaged metadata; of a store that is a logical volume, that one; none of another
+    /// store, and none that are parts of others.
     ///
     /// # Errors
     /// `InvalidData` where the table of partitions contradicts itself; else the file's. All name it.
     pub fn logical_volumes(&self) -> io::Result<(Vec<LogicalVolume>, Vec<String>)> {
+        if let AnyStore::Mapped(volume) = self {
+            let LogicalStore { runs, group, name, .. } = volume;
+            let one = LogicalVolume::of(group, name, runs.capacity(), content(runs));
+            return Ok((vec![one], Vec::new()));
+        }
         let Some(disk) = self.disk() else { return Ok(Default::default()) };
-        let (groups, warnings) = groups_of(&disk, None)?;
+        let (groups, mut warnings) = groups_of(&disk, None)?;
         let mut found = Vec::new();
-        for group in groups {
-            let group_uuid = group.uuid();
-            for volume in group.volumes.into_iter().filter(|volume| volume.visible) {
-                let content = match volume.runs {
-                    Err(why) => Err(why),
+        for group in &groups {
+            warnings.extend(unsure(&disk, group));
+            for volume in group.volumes.iter().filter(|volume| volume.visible) {
+                let content = match &volume.runs {
+                    Err(why) => Err(why.clone()),
                     Ok(_) if found.len() >= MOST_LOOKED_INTO => Err("not looked into".to_owned()),
-                    Ok(runs) => mapped(&disk, &runs).map_err(|e| e.to_string()).and_then(content),
+                    Ok(runs) => {
+                        mapped(&disk, runs).map_err(|e| e.to_string()).and_then(|runs| content(&runs))
+                    }
                 };
-                let lvm::LogicalVolume { name, len, .. } = volume;
-                let (group, group_uuid) = (group.name.clone(), group_uuid.clone());
-                found.push(LogicalVolume { group, group_uuid, name, len, content });
+                found.push(LogicalVolume::of(group, &volume.name, volume.len, content));
             }
         }
         Ok((found, warnings))
@@ -74,15 +130,15 @@ impl AnyStore {
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         };
         let named = |kind, why: String| io::Error::new(kind, format!("{}: {why}", disk.path().display()));
-        let (mut all, warnings) = groups_of(&disk, partition)?;
+        let (mut all, damaged) = groups_of(&disk, partition)?;
         all.retain(|known| partition.is_none_or(|number| known.partitions.contains(&number)));
         let missing = |what: String, there: Vec<&str>| {
-            let beside = warnings.first().map(|first| format!("; {first}")).unwrap_or_default();
+            let beside = damaged.first().map(|first| format!("; {first}")).unwrap_or_default();
             Err(named(io::ErrorKind::NotFound, format!("no {what}; there are {}{beside}", listed(&there))))
         };
         let called: Vec<&Group> = all.iter().filter(|known| known.is_called(group)).collect();
-        let volumes = match &called[..] {
-            [one] => &one.volumes,
+        let found = match &called[..] {
+            [one] => *one,
             [] => {
                 let of = partition.map(|number| format!(" in partition {number}")).unwrap_or_default();
                 let names = all.iter().map(|known| &*known.name).collect();
@@ -95,12 +151,20 @@ impl AnyStore {
                 return Err(named(io::ErrorKind::InvalidInput, why));
             }
         };
-        let Some(volume) = volumes.iter().find(|known| known.name == *name) else {
-            let names = volumes.iter().filter(|known| known.visible).map(|known| &*known.name).collect();
+        let Some(volume) = found.volumes.iter().find(|known| known.name == *name) else {
+            let names =
+                found.volumes.iter().filter(|known| known.visible).map(|known| &*known.name).collect();
             return missing(format!("logical volume {name:?} in {group:?}"), names);
         };
         match &volume.runs {
-            Ok(runs) => Ok(AnyStore::Mapped(mapped(&disk, runs)?.with_notes(warnings))),
+            Ok(runs) => {
+                let (count, mut notes) = (damaged.len(), damaged);
+                notes.extend(unsure(&disk, found));
+                let runs = mapped(&disk, runs)?.with_notes(notes);
+                let group = Arc::new(found.clone());
+                let name = name.as_str().into();
+                Ok(AnyStore::Mapped(LogicalStore { runs, group, name, damaged: count }))
+            }
             Err(why) => Err(named(io::ErrorKind::Unsupported, format!("{group}/{name} is not read: {why}"))),
         }
     }
@@ -127,8 +191,15 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
-/// The groups of a disk, and what a user should know beside them. With a partition's number, that in it
-/// counts among clones.
+/// In what a group's bytes may be other than those of the arrays in whose members they lie.
+fn unsure(disk: &Disk, group: &Group) -> impl Iterator<Item = String> {
+    let path = disk.path().display();
+    let unsure = group.standings.iter().filter_map(|standing| standing.unsure.as_ref());
+    unsure.map(move |text| format!("{path}: {text}"))
+}
+
+/// The groups of a disk, and what is damaged beside them. With a partition's number, that in it counts among
+/// clones.
 fn groups_of(disk: &Disk, partition: Option<u32>) -> io::Result<(Vec<Group>, Vec<String>)> {
     let path = disk.path().display();
     let found = now(groups(&Bytes::of(disk.reader(), disk.capacity()), partition));
@@ -142,7 +213,7 @@ fn groups_of(disk: &Disk, partition: Option<u32>) -> io::Result<(Vec<Group>, Vec
     Ok((groups, warnings.iter().map(|text| format!("{path}: {text}")).collect()))
 }
 
-fn content(volume: Mapped) -> Result<VolumeInfo, String> {
+fn content(volume: &Mapped) -> Result<VolumeInfo, String> {
     let source = Bytes::of(volume.reader(), volume.capacity());
     // What is said of it does not hang on its log, which may be long.
     match now(Volume::open_as(&source, State::Home)) {

@@ -192,7 +192,7 @@ pub fn read_model(path: &Path) -> Result<(String, ModelFile), String> {
 /// The listing, for `--help`.
 pub fn models_help() -> String {
     let mut text = String::from(
-        "Models (--store model:NAME[,OPTION=VALUE...]:SIZE, [INTERFACE/]NAME with pcie, ahci or sas), or one's own\n\
+        "Models (--store model:NAME[,OPTION=VALUE...]:SIZE, [INTERFACE/]NAME with pcie, ahci or sas), or one's own \
          in a file (model:FILE.toml:SIZE; nearside models NAME prints one to begin with):\n",
     );
     for model in models() {

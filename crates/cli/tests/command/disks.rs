@@ -642,6 +642,64 @@ fn a_member_of_a_mirror_that_may_be_old_is_said_to_be() {
     assert_eq!(on(&at("member"), "cat", &["/which"]).good(), "a mirror\n");
 }
 
+/// What lies in LVM in a member says of it what a file system in it says, at the same place.
+#[test]
+fn a_logical_volume_in_a_member_of_a_mirror_says_how_old_it_is() {
+    let test = "a_logical_volume_in_a_member_of_a_mirror_says_how_old_it_is";
+    let Some(folder) = needs::folder(test, &["mke2fs", "gzip"]) else { return };
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("tree")).unwrap();
+    fs::write(at("tree").join("which"), "a mirror\n").unwrap();
+    ext(&at("volume"), 4, Some(&at("tree")), &["-t", "ext4"]);
+    let array = physical(folder.path(), &at("volume"));
+    let known = |event: u64| {
+        format!(
+            "a member of a RAID 1 as of event {event}: whether another has later ones is not seen in it \
+             (mdadm --examine)"
+        )
+    };
+    let running = "a member of a RAID 1 that was not stopped: what was written last may differ in another";
+    let left = (200, &41u64.to_le_bytes()[..]);
+    let later = (200, &43u64.to_le_bytes()[..]);
+    let active = (208, &[0; 8][..]);
+    let spare = (160, &[5][..]);
+    let clones = parted(&[member_with(1, 2, &array, &[left]), member_with(1, 0, &array, &[later, active])]);
+    let whole = member_with(1, 0, &parted(std::slice::from_ref(&array)), &[left, active]);
+    let both = |event| vec![running.to_owned(), known(event)];
+    let said = |disk: &[u8], words: &[&str], warnings: &[String]| {
+        fs::write(at("member"), disk).unwrap();
+        let words = [&["--volume", "vg0/root"][..], words].concat();
+        let info = |more: &[&str]| on(&at("member"), "info", &[&words[..], more].concat());
+        assert_eq!(info(&["--json"]).json()[0]["volumes"][0]["warnings"], serde_json::json!(warnings));
+        let text = info(&[]).good();
+        let lines = text.lines().filter_map(|line| line.strip_prefix("warning "));
+        assert_eq!(lines.map(str::trim_start).collect::<Vec<_>>(), warnings, "{text}");
+        // The others warn of what may be wrong alone.
+        let ran = on(&at("member"), "cat", &[&words[..], &["/which"]].concat());
+        let warned = usize::from(warnings.len() > 1 || warnings.iter().any(|text| text.starts_with("what ")));
+        assert_eq!((ran.code, ran.text().as_str()), (0, "a mirror\n"), "{}", ran.err);
+        assert!(ran.err.lines().count() == warned && !ran.err.contains("as of event"), "{}", ran.err);
+    };
+    for minor in [0, 1, 2] {
+        said(&member_with(1, minor, &array, &[left]), &[], &[known(41)]);
+        said(&member_with(1, minor, &array, &[left, active]), &[], &both(41));
+    }
+    said(&old_member(&array, true, 6), &[], &[known(12)]);
+    said(&old_member(&array, false, 6), &[], &both(12));
+    let old = "what is read may be old or in part another's: it lies in a spare device of a RAID 1, which has \
+               nothing of it: mdadm --assemble --readonly makes a block device of the array, which can be read";
+    said(&member_with(1, 0, &array, &[left, spare]), &[], &[old.to_owned()]);
+    // Of clones, that which is read; and of partitions, the disk that is the member.
+    said(&clones, &["--partition", "1"], &[known(41)]);
+    said(&clones, &["--partition", "2"], &both(43));
+    said(&whole, &[], &both(41));
+    said(&array, &[], &[]);
+    let word = format!("lvm:{}?volume=vg0/root", at("member").display());
+    fs::write(at("member"), &whole).unwrap();
+    let info = on(Path::new(&word), "info", &["--json"]).json().remove(0);
+    assert_eq!(info["volumes"][0]["warnings"], serde_json::json!(both(41)));
+}
+
 #[test]
 fn a_member_of_a_mirror_has_all_its_files() {
     let test = "a_member_of_a_mirror_has_all_its_files";

@@ -59,6 +59,7 @@ pub fn possible(test: &str) -> bool {
     // The kernel's package is downloaded by apt and unpacked.
     let tools = [
         "qemu-system-x86_64",
+        "qemu-img",
         "busybox",
         "cpio",
         "depmod",
@@ -79,13 +80,8 @@ pub fn must(command: &mut Command) {
 }
 
 impl Guest {
-    /// Builds what the guest boots, where it is not built yet, and boots it.
-    /// `folder` holds what belongs to this guest alone.
-    pub fn boot(folder: &Path) -> Guest {
-        Guest::boot_in("qemu-system-x86_64".as_ref(), &[], folder)
-    }
-
-    /// The same in another QEMU, whose machine has more than this one's.
+    /// Builds what the guest boots, where it is not built yet, and boots it in a QEMU, whose machine has more
+    /// than usual by these words. `folder` holds what belongs to this guest alone.
     pub fn boot_in(qemu: &Path, more: &[String], folder: &Path) -> Guest {
         Guest::boot_with(qemu, more, folder, &[])
     }
@@ -118,10 +114,20 @@ impl Guest {
         fs::create_dir_all(&own).unwrap();
         let nearside = env!("CARGO_BIN_EXE_nearside");
         must(Command::new("strip").arg("-o").arg(own.join("nearside")).arg(nearside));
-        let linked = Command::new("ldd").arg(nearside).output().unwrap();
-        let linked = String::from_utf8(linked.stdout).unwrap();
-        let libraries = linked.split_whitespace().filter(|word| word.starts_with('/'));
-        let files: Vec<PathBuf> = libraries.map(PathBuf::from).chain([own.join("nearside")]).collect();
+        let linked = |to: &Path| -> Vec<PathBuf> {
+            let linked = Command::new("ldd").arg(to).output().unwrap().stdout;
+            let linked = String::from_utf8(linked).unwrap();
+            linked.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect()
+        };
+        // What it loads when it is to encrypt.
+        let known = Command::new("/sbin/ldconfig").arg("-p").output().unwrap().stdout;
+        let known = String::from_utf8(known).unwrap();
+        let openssl = known.lines().find_map(|line| line.split_once("libssl.so.3 ")?.1.split_once(" => "));
+        let openssl = PathBuf::from(openssl.expect("OpenSSL's library").1);
+        let mut files: Vec<PathBuf> = [linked(nearside.as_ref()), linked(&openssl)].concat();
+        files.extend([openssl, own.join("nearside")]);
+        files.sort();
+        files.dedup();
         let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
         Some(Guest::boot_built("qemu-system-x86_64".as_ref(), &[], folder, &built, &files))
     }

@@ -1,5 +1,6 @@
 //! A stock Linux as host of `nearside serve`: it discovers, connects, makes volumes, mounts them, searches
-//! them inside the drive, and finds everything again after the server was started anew.
+//! them inside the drive, and finds everything again after the server was started anew. And as maker of
+//! images, which are read when it has ended.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -12,6 +13,7 @@ use nearside_near_data::wire::decode_reply;
 
 #[allow(dead_code, reason = "each test uses a part")]
 mod guest;
+mod images;
 mod paths;
 mod proof;
 mod secured;
@@ -159,8 +161,8 @@ fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
     let trusting = [&stores[..], &["--trust"]].concat();
     let server = Server::start(0, &trusting);
     let port = server.port;
-    let mut guest = Guest::boot(folder.path());
-    let guest = &mut guest;
+    let mut booted = images::boot(folder.path());
+    let guest = &mut booted;
 
     guest.sh("dmesg -c > /dev/null");
     let connect = format!("nvme connect -t tcp -a {HOST} -s {port} -n {NQN}");
@@ -186,6 +188,11 @@ fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
     knows_its_hosts(guest, port, &connect, &stores);
     keeps_what_is_reserved(guest, folder.path(), port, &connect);
     paths::goes_another_way(guest, folder.path(), port);
+    let said = images::made(guest, test, folder.path());
+    booted.powered_off(600);
+    if let Some(said) = said {
+        images::are_read(&said, folder.path());
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::text::{Section, Value, parse};
 use super::{Group, LinearRun, LogicalVolume, Physical, Place};
 use crate::Error;
 use crate::partition::corrupt;
+use crate::raid::Standing;
 
 const SECTOR: u64 = 512;
 /// Bytes of a name at most (LVM2's `NAME_LEN`, without the zero at its end).
@@ -56,7 +57,7 @@ pub(super) fn group(
     if extent_size == 0 || extent_size > 1 << 50 {
         return Err(bad(format!("{name} has extents of {extent_size} bytes")));
     }
-    let (all, partitions) = known(vg, physical);
+    let (all, here) = known(vg, physical);
     let logical = || vg.section("logical_volumes").into_iter().flat_map(Section::sections);
     let snapshots = Snapshots::of(logical());
     let count = logical().count();
@@ -81,17 +82,32 @@ pub(super) fn group(
         });
     }
     let seqno = vg.number("seqno").unwrap_or(0);
+    let Here { partitions, standings } = here;
     let partitions = partitions.into_iter().collect();
-    Ok(Some(Group { name: name.to_owned(), partitions, id, seqno, extent_size, volumes }))
+    Ok(Some(Group { name: name.to_owned(), partitions, standings, id, seqno, extent_size, volumes }))
 }
 
-/// The physical volumes of a group, by their names in it, and the partitions that they are here.
-fn known<'a>(vg: &Section<'a>, physical: &[Physical]) -> (BTreeMap<&'a str, Known>, BTreeSet<u32>) {
-    let (mut all, mut partitions) = (BTreeMap::new(), BTreeSet::new());
+/// What a group has on this drive.
+#[derive(Default)]
+struct Here {
+    /// The partitions that are its physical volumes.
+    partitions: BTreeSet<u32>,
+    /// As of [`Group`].
+    standings: Vec<Standing>,
+}
+
+/// The physical volumes of a group, by their names in it, and what of them is here.
+fn known<'a>(vg: &Section<'a>, physical: &[Physical]) -> (BTreeMap<&'a str, Known>, Here) {
+    let (mut all, mut found) = (BTreeMap::new(), Here::default());
     for (pv, section) in vg.section("physical_volumes").into_iter().flat_map(Section::sections) {
         let id = undashed(section.text("id").unwrap_or(""));
         let here: Vec<&Physical> = physical.iter().filter(|volume| volume.label.id == id).collect();
-        partitions.extend(here.iter().map(|volume| volume.number));
+        found.partitions.extend(here.iter().map(|volume| volume.number));
+        for standing in here.iter().filter_map(|volume| volume.standing.as_ref()) {
+            if !found.standings.contains(standing) {
+                found.standings.push(standing.clone());
+            }
+        }
         let name = cut(pv, MOST_NAME);
         let place = match here.as_slice() {
             [one] => Ok(one.place),
@@ -109,7 +125,7 @@ fn known<'a>(vg: &Section<'a>, physical: &[Physical]) -> (BTreeMap<&'a str, Know
         let room = start.and_then(|start| Ok((start, number("pe_count")?)));
         all.insert(pv, Known { place, room });
     }
-    (all, partitions)
+    (all, found)
 }
 
 /// The partitions of physical volumes, the first ones by number.

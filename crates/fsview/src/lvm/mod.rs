@@ -11,8 +11,8 @@ mod group;
 mod label;
 mod text;
 
-use crate::partition::partitions;
-use crate::raid::{Member, at_beginning, behind, member};
+use crate::partition::{Partition, partitions};
+use crate::raid::{Member, Standing, at_beginning, behind, member};
 use crate::{Error, Source};
 
 /// Partitions that are looked at.
@@ -23,8 +23,7 @@ const MOST_PARTITIONS: usize = 128;
 pub struct Groups {
     /// The volume groups that could be read, by name. Two may have the same one.
     pub groups: Vec<Group>,
-    /// What a user should know beside them: which labels and copies of groups' metadata are damaged, and
-    /// where members of an array may be older than others.
+    /// What a user should know beside them: which labels and copies of groups' metadata are damaged.
     pub warnings: Vec<String>,
 }
 
@@ -35,6 +34,8 @@ pub struct Group {
     pub name: String,
     /// Numbers of the partitions that are physical volumes of it; 0: the whole drive is.
     pub partitions: Vec<u32>,
+    /// What is known of the members of arrays in which its physical volumes lie here, each thing once.
+    pub standings: Vec<Standing>,
     /// Its identifier, without dashes.
     pub id: String,
     /// How often it was changed: of several copies of its metadata the highest counts.
@@ -100,6 +101,8 @@ struct Physical {
     number: u32,
     place: Place,
     label: label::Label,
+    /// What is known of the member of an array in which it lies.
+    standing: Option<Standing>,
 }
 
 /// The volume groups of a drive; none where it has no physical volume, or only such as are in no group. With
@@ -156,31 +159,41 @@ async fn physical<S: Source>(source: &S, warnings: &mut Vec<String>) -> Result<V
     let mut found = Vec::new();
     if !table.as_ref().is_ok_and(|table| !table.is_empty()) {
         let whole = Place { offset: 0, len: source.len() };
-        found.extend(undamaged(physical_at(source, 0, whole, warnings).await, warnings)?);
+        found.extend(undamaged(physical_at(source, 0, whole).await, warnings)?);
         match table {
             Err(error @ Error::Corrupt { .. }) if !found.is_empty() => warnings.push(error.to_string()),
             table => drop(table?),
         }
         return Ok(found);
     }
-    for partition in table?.iter().take(MOST_PARTITIONS) {
+    let table = table?;
+    for partition in table.iter().take(MOST_PARTITIONS) {
         let place = Place { offset: partition.offset, len: partition.len };
-        found.extend(undamaged(physical_at(source, partition.number, place, warnings).await, warnings)?);
+        found.extend(undamaged(physical_at(source, partition.number, place).await, warnings)?);
     }
+    of_whole(source, &table, &mut found).await;
     Ok(found)
 }
 
+/// The whole drive may be the member, and the partitions the array's. Where its end cannot be read, it is no
+/// matter of theirs.
+async fn of_whole<S: Source>(source: &S, table: &[Partition], found: &mut [Physical]) {
+    if found.iter().all(|volume| volume.standing.is_some()) {
+        return;
+    }
+    let ends = table.iter().map(|partition| partition.offset.saturating_add(partition.len));
+    let standing = behind(source, 0, source.len(), ends.max().unwrap_or(0)).await.ok().flatten();
+    for volume in found.iter_mut().filter(|volume| volume.standing.is_none()) {
+        volume.standing.clone_from(&standing);
+    }
+}
+
 /// The physical volume at a place, or in the array of which that is a member.
-async fn physical_at<S: Source>(
-    source: &S,
-    number: u32,
-    place: Place,
-    warnings: &mut Vec<String>,
-) -> Result<Option<Physical>, Error> {
+async fn physical_at<S: Source>(source: &S, number: u32, place: Place) -> Result<Option<Physical>, Error> {
     let Place { offset, len } = place;
     match at_beginning(source, offset, len).await {
         // The array's bytes lie behind its superblock: a label before them is from before the array.
-        Ok(Some(member)) => return in_array(source, number, member, warnings).await,
+        Ok(Some(member)) => return in_array(source, number, member).await,
         // What another array holds is not known here.
         Err(Error::Unsupported(_)) => return Ok(None),
         Ok(None) | Err(Error::Corrupt { .. }) => {}
@@ -188,25 +201,19 @@ async fn physical_at<S: Source>(
     }
     if let Some(label) = label::label(source, place).await? {
         let standing = behind(source, offset, len, label.size).await?;
-        warnings.extend(standing.and_then(|standing| standing.unsure));
-        return Ok(Some(Physical { number, place, label }));
+        return Ok(Some(Physical { number, place, label, standing }));
     }
     match member(source, offset, len).await {
-        Ok(Some(member)) => in_array(source, number, member, warnings).await,
+        Ok(Some(member)) => in_array(source, number, member).await,
         Ok(None) | Err(Error::Unsupported(_) | Error::Corrupt { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
 /// The physical volume that an array is, of which this is a member.
-async fn in_array<S: Source>(
-    source: &S,
-    number: u32,
-    member: Member,
-    warnings: &mut Vec<String>,
-) -> Result<Option<Physical>, Error> {
-    let place = Place { offset: member.offset, len: member.len };
-    let Some(label) = label::label(source, place).await? else { return Ok(None) };
-    warnings.extend(member.standing.unsure);
-    Ok(Some(Physical { number, place, label }))
+async fn in_array<S: Source>(source: &S, number: u32, member: Member) -> Result<Option<Physical>, Error> {
+    let Member { offset, len, standing } = member;
+    let place = Place { offset, len };
+    let label = label::label(source, place).await?;
+    Ok(label.map(|label| Physical { number, place, label, standing: Some(standing) }))
 }
