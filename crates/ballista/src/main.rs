@@ -7,7 +7,7 @@
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use nearside_cli::program::{Outcome, exit, flowing};
+use nearside_cli::program::{Outcome, exit, explain, flowing};
 use nearside_sql::program::of_several;
 
 mod address;
@@ -50,8 +50,12 @@ enum Command {
 }
 
 fn run() -> Outcome {
-    let matches = Cli::command().mut_subcommand("sql", of_several).get_matches();
-    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let read = Cli::command().mut_subcommand("sql", of_several).try_get_matches();
+    let read = read.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (cli, matches) = match read {
+        Ok(read) => read,
+        Err(said) => return explain(&said),
+    };
     if cli.verbose {
         tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
     }

@@ -11,7 +11,9 @@ use ballista_core::execution_plans::DistributedQueryExec;
 use ballista_core::extension::{SessionConfigExt, SessionStateExt};
 use ballista_core::planner::BallistaQueryPlanner;
 use ballista_core::serde::protobuf::scheduler_grpc_client::SchedulerGrpcClient;
-use ballista_core::serde::protobuf::{CancelJobParams, CleanJobDataParams, RemoveSessionParams};
+use ballista_core::serde::protobuf::{
+    CancelJobParams, CleanJobDataParams, GetJobStatusParams, RemoveSessionParams, job_status,
+};
 use clap::{ArgMatches, Args};
 use datafusion::common::tree_node::TreeNode;
 use datafusion::datasource::source_as_provider;
@@ -92,8 +94,8 @@ struct Asked<'a> {
     steps: OnceLock<Arc<dyn ExecutionPlan>>,
 }
 
-/// For how long a scheduler is told that nobody waits.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// For how long a scheduler is told that nobody waits: it may be at planning.
+const FAREWELL: Duration = Duration::from_secs(30);
 /// How often it is looked for a query's name.
 const OFTEN: Duration = Duration::from_millis(10);
 
@@ -110,6 +112,15 @@ impl Asked<'_> {
         let mut scheduler = SchedulerGrpcClient::connect(self.scheduler.to_owned()).await?;
         if let Some(job_id) = self.job() {
             if !over {
+                // A scheduler that still plans it would not give it up, and do it afterwards.
+                loop {
+                    let job = GetJobStatusParams { job_id: job_id.clone() };
+                    let said = scheduler.get_job_status(job).await?.into_inner().status;
+                    match said.and_then(|said| said.status) {
+                        Some(job_status::Status::Queued(_)) => tokio::time::sleep(OFTEN).await,
+                        _ => break,
+                    }
+                }
                 scheduler.cancel_job(CancelJobParams { job_id: job_id.clone() }).await?;
             }
             scheduler.clean_job_data(CleanJobDataParams { job_id }).await?;
@@ -161,8 +172,8 @@ async fn answer(args: &SqlArgs, drives: Drives, progress: Progress) -> Result<Op
 /// An engine's words around those of a step that has failed, without these: as it was said there.
 fn plainly(failure: Failure, args: &SqlArgs) -> Failure {
     let Failure::Message(mut text) = failure else { return failure };
-    if text.contains("tonic::transport::Error") && text.contains("ConnectError") {
-        return Failure::Message(format!("{}: no scheduler answers there", args.scheduler));
+    if let Some(said) = unreached(&text, &args.scheduler) {
+        return Failure::Message(said);
     }
     while let Some(within) = innermost(&text) {
         text = within;
@@ -170,6 +181,21 @@ fn plainly(failure: Failure, args: &SqlArgs) -> Failure {
     // What a rule says behind its own name.
     let last = text.rsplit("caused by\n").next().unwrap_or(&text).trim_end();
     Failure::Message(last.to_owned())
+}
+
+/// Stands before the address of an executor that should have a part of the answer.
+const EXECUTOR: &str = "Ballista scheduler or executor at http://";
+
+/// Who does not answer, where a connection is refused.
+fn unreached(text: &str, scheduler: &Place) -> Option<String> {
+    if !text.contains("tonic::transport::Error") || !text.contains("ConnectError") {
+        return None;
+    }
+    let executor = text.split_once(EXECUTOR).and_then(|(_, behind)| behind.split_once(": "));
+    Some(match executor {
+        Some((at, _)) => format!("{at}: no executor answers there, which has a part of the answer"),
+        None => format!("{scheduler}: no scheduler answers there"),
+    })
 }
 
 /// Words for an error of a step, before what it says.
@@ -222,7 +248,7 @@ pub fn run(args: &SqlArgs, matches: &ArgMatches) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use super::innermost;
+    use super::{innermost, unreached};
 
     #[test]
     fn a_step_says_what_it_said() {
@@ -232,5 +258,23 @@ mod tests {
         assert_eq!(innermost(lost).as_deref(), Some("x.img: gone"));
         assert_eq!(innermost("Schema error: No field named x."), None);
         assert_eq!(innermost("Execution(\"without an end"), None);
+    }
+
+    /// As Ballista's client has them of its scheduler, and of an executor.
+    #[test]
+    fn who_does_not_answer_is_named() {
+        let scheduler = "10.0.0.1:50050".parse().unwrap();
+        let refused = r#"tonic::transport::Error(Transport, ConnectError(ConnectError("tcp connect error", 127.0.0.1:1, Os { code: 111 })))"#;
+        let said = |text: &str| unreached(text, &scheduler);
+        let asked = format!("Arrow error: External error: Execution error: {refused}");
+        assert_eq!(said(&asked).as_deref(), Some("10.0.0.1:50050: no scheduler answers there"));
+        for at in ["10.0.0.2:50051", "[::1]:50051"] {
+            let fetched = format!(
+                "Execution error: GrpcConnectionError(\"Error connecting to Ballista scheduler or executor at http://{at}: {refused}\")"
+            );
+            let expected = format!("{at}: no executor answers there, which has a part of the answer");
+            assert_eq!(said(&fetched), Some(expected));
+        }
+        assert_eq!(said("Schema error: No field named x."), None);
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 
-use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::array::{AsArray, RecordBatch};
 use datafusion::arrow::ipc::reader::StreamReader;
 use datafusion::arrow::util::pretty::pretty_format_batches;
 use nearside_conformance::{needs, volume};
@@ -25,9 +25,9 @@ struct Part {
 
 impl Part {
     /// Starts a part of a cluster, and waits for the line that says where it listens.
-    fn start(at: Ipv4Addr, said: &Path, words: &[&str]) -> Part {
+    fn start(listen: &str, said: &Path, words: &[&str]) -> Part {
         let mut command = Command::new(PROGRAM);
-        command.args(words).args(["--listen", &format!("{at}:0")]);
+        command.args(words).args(["--listen", listen]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(said).unwrap());
         let mut process = command.spawn().unwrap();
         let mut listens = String::new();
@@ -39,6 +39,12 @@ impl Part {
     fn kill(&mut self) {
         let _gone = self.process.kill();
         let _status = self.process.wait();
+    }
+
+    /// What it has open: files, and connections.
+    fn open(&self) -> Vec<PathBuf> {
+        let all = fs::read_dir(format!("/proc/{}/fd", self.process.id())).unwrap();
+        all.flatten().filter_map(|one| fs::read_link(one.path()).ok()).collect()
     }
 }
 
@@ -65,7 +71,7 @@ impl Cluster {
     fn new(executors: usize) -> Cluster {
         let (folder, at) = (tempfile::tempdir().unwrap(), needs::loopback());
         let words = ["scheduler", "--verbose", "--executor-timeout", "10"];
-        let scheduler = Part::start(at, &folder.path().join("scheduler"), &words);
+        let scheduler = Part::start(&format!("{at}:0"), &folder.path().join("scheduler"), &words);
         let mut cluster = Cluster { folder, at, executors: Vec::new(), scheduler };
         for _ in 0..executors {
             cluster.start();
@@ -84,12 +90,16 @@ impl Cluster {
 
     /// Starts an executor.
     fn start(&mut self) {
+        self.start_at(&format!("{}:0", self.at));
+    }
+
+    fn start_at(&mut self, listen: &str) {
         let kept = self.kept();
         fs::create_dir_all(&kept).unwrap();
         let scheduler = ["--scheduler", &self.scheduler.listens];
         let work = ["--tasks", "4", "--work-dir", kept.to_str().unwrap()];
         let words = [&["executor"][..], &scheduler, &work].concat();
-        let part = Part::start(self.at, &self.said(self.executors.len()), &words);
+        let part = Part::start(listen, &self.said(self.executors.len()), &words);
         self.executors.push(part);
     }
 
@@ -138,10 +148,48 @@ impl Cluster {
 
     #[track_caller]
     fn rows(&self, images: &[PathBuf], words: &[&str]) -> Vec<String> {
+        lines(&self.batches(images, words))
+    }
+
+    #[track_caller]
+    fn batches(&self, images: &[PathBuf], words: &[&str]) -> Vec<RecordBatch> {
         let Output { status, stdout, stderr } = self.ask(images, "0:0", words);
         assert!(status.success(), "{words:?}: {}", String::from_utf8_lossy(&stderr));
         let reader = StreamReader::try_new(Cursor::new(stdout), None).unwrap();
-        lines(&reader.collect::<Result<Vec<_>, _>>().unwrap())
+        reader.collect::<Result<Vec<_>, _>>().unwrap()
+    }
+
+    /// What the scheduler has said.
+    fn planned(&self) -> String {
+        fs::read_to_string(self.folder.path().join("scheduler")).unwrap()
+    }
+
+    /// How many lines of the scheduler's have this.
+    fn counted(&self, said: &str) -> usize {
+        self.planned().lines().filter(|line| line.contains(said)).count()
+    }
+
+    /// Asks, and interrupts that once the scheduler says so of it.
+    #[track_caller]
+    fn interrupted(&self, images: &[PathBuf], query: &str, once: &str) {
+        let (before, given_up) = (self.counted(once), self.counted(" Cancelled"));
+        let mut words = vec!["sql", "--scheduler", &self.scheduler.listens, "--as", "0:0"];
+        images.iter().for_each(|image| words.extend(["-d", image.to_str().unwrap()]));
+        let mut asked = Command::new(PROGRAM);
+        asked.args(&words).arg(query).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut asked = asked.spawn().unwrap();
+        while self.counted(once) == before {
+            assert!(asked.try_wait().unwrap().is_none(), "it ended");
+            std::thread::yield_now();
+        }
+        volume::must(Command::new("kill").args(["-INT", &asked.id().to_string()]));
+        let Output { status, stderr, .. } = asked.wait_with_output().unwrap();
+        assert_eq!(status.code(), Some(130), "{}", String::from_utf8_lossy(&stderr));
+        // The scheduler says so after it has answered.
+        while self.counted(" Cancelled") == given_up {
+            std::thread::yield_now();
+        }
+        assert_eq!(self.counted(" Cancelled"), given_up + 1);
     }
 
     /// What is said of a query that has no answer.
@@ -151,6 +199,16 @@ impl Cluster {
         let said = String::from_utf8_lossy(&stderr).into_owned();
         assert_eq!(status.code(), Some(2), "{words:?}: {said}, {} bytes", stdout.len());
         said
+    }
+}
+
+/// Waits for what comes by itself.
+#[track_caller]
+fn wait_for(so: impl Fn() -> bool, said: impl Fn() -> String) {
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !so() {
+        assert!(std::time::Instant::now() < until, "{}", said());
+        std::thread::sleep(std::time::Duration::from_millis(50));
     }
 }
 
@@ -301,8 +359,7 @@ fn what_cannot_be_read_is_said() {
     let with_gone = [images[0].clone(), gone];
     let said = cluster.refused(&with_gone, "0:0", &["--ctrl-loss-tmo", "0", "select count(*) from files"]);
     assert!(said.starts_with("nearside: nvme+tcp://127.0.0.1:1/nqn.2026-11.example:gone/1: "), "{said}");
-    let tried = fs::read_to_string(cluster.folder.path().join("scheduler")).unwrap();
-    assert!(tried.contains("failed 4 times"), "{tried}");
+    assert!(cluster.planned().contains("failed 4 times"), "{}", cluster.planned());
     let said = cluster.refused(&images, "0:0", &["create table t as select 1"]);
     assert!(said.contains("DDL"), "{said}");
     // What was made for queries that have failed keeps nothing from answering others.
@@ -324,6 +381,24 @@ fn an_executor_that_is_gone_is_done_without() {
     assert_eq!(cluster.rows(&images, &[QUERIES[2]]), alone(&images, QUERIES[2]));
 }
 
+/// One that was killed comes back to its address, where the scheduler looks for it by its old name as well.
+#[test]
+fn an_executor_that_comes_back_is_asked_again() {
+    let Some((mut cluster, images)) = with_images("an_executor_that_comes_back_is_asked_again", 1, 4) else {
+        return;
+    };
+    let expected = alone(&images, QUERIES[5]);
+    assert_eq!(cluster.rows(&images, &[QUERIES[5]]), expected);
+    for nth in 0..2 {
+        cluster.executors[nth].kill();
+        let listens = cluster.executors[nth].listens.clone();
+        cluster.start_at(&listens);
+        assert_eq!(cluster.executors[nth + 1].listens, listens);
+        assert_eq!(cluster.rows(&images, &[QUERIES[5]]), expected);
+    }
+    assert_eq!(cluster.rows(&images, &[QUERIES[2]]), alone(&images, QUERIES[2]));
+}
+
 /// One that hangs, and then dies, with tasks of a query's: others do them.
 #[test]
 fn an_executor_that_dies_at_work_is_done_without() {
@@ -338,8 +413,7 @@ fn an_executor_that_dies_at_work_is_done_without() {
     signal(&cluster.executors[0], "-STOP");
     let rows = std::thread::scope(|scope| {
         let asked = scope.spawn(|| cluster.rows(&images, &[QUERIES[5]]));
-        let planned = cluster.folder.path().join("scheduler");
-        while !fs::read_to_string(&planned).unwrap().contains("Planned job") {
+        while !cluster.planned().contains("Planned job") {
             std::thread::yield_now();
         }
         signal(&cluster.executors[0], "-KILL");
@@ -350,6 +424,37 @@ fn an_executor_that_dies_at_work_is_done_without() {
     cluster.start();
     signal(&cluster.executors[2], "-STOP");
     assert_eq!(cluster.rows(&images, &[QUERIES[2]]), alone(&images, QUERIES[2]));
+}
+
+/// A text of so many bytes that LZ4 does not make shorter: of four letters it finds no like that is near.
+fn incompressible(bytes: u32) -> String {
+    let letters: Vec<char> = ('0'..='9').chain('A'..='Z').chain('a'..='z').chain(['-', '_']).collect();
+    let letters = &letters[..];
+    let word = |nth: u32| {
+        let bits = nth.wrapping_mul(0x9e37_79b1) >> 8;
+        (0..4u32).map(move |at| letters[(bits >> (6 * at)) as usize & 63])
+    };
+    (0..bytes / 4).flat_map(word).collect()
+}
+
+/// Ballista's own bound of a message is 16 MiB: a row that is longer passes, and so does a plan.
+#[test]
+fn what_is_longer_than_ballistas_messages_passes() {
+    let Some((cluster, images)) = with_images("what_is_longer_than_ballistas_messages_passes", 1, 2) else {
+        return;
+    };
+    let (tree, image) = (cluster.folder.path().join("long"), cluster.folder.path().join("long.img"));
+    let line = incompressible(20 << 20);
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("line"), &line).unwrap();
+    volume::ext(&image, 64, Some(&tree), &["-t", "ext4"]);
+    let batches = cluster.batches(&[image], &["select text from lines('/line')"]);
+    let texts = batches.iter().flat_map(|batch| batch.column(0).as_string::<i32>().iter().flatten());
+    assert!(texts.collect::<Vec<_>>() == [&*line], "another text");
+    // The text is in the plan before it is sent.
+    let query = "select count(*) from csv('/t.csv') where city <> repeat('x', 17000000)";
+    let counted = cluster.rows(&images, &[query]).join("\n");
+    assert!(counted.contains("| 800 "), "{counted}");
 }
 
 /// Whatever came of a query, what its tasks made for each other goes.
@@ -374,11 +479,7 @@ fn nothing_of_a_query_is_left() {
     };
     assert_eq!(cluster.rows(&images, &[QUERIES[5]]), alone(&images, QUERIES[5]));
     cluster.refused(&images, "0:0", &["select sum(n / (n - n)) from csv('/t.csv') group by city"]);
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while !files(&cluster.kept()).is_empty() {
-        assert!(std::time::Instant::now() < until, "{:?}", files(&cluster.kept()));
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    wait_for(|| files(&cluster.kept()).is_empty(), || format!("{:?}", files(&cluster.kept())));
     for executor in &mut cluster.executors {
         volume::must(Command::new("kill").args(["-TERM", &executor.process.id().to_string()]));
         assert!(executor.process.wait().unwrap().success());
@@ -399,6 +500,29 @@ fn a_bad_query_is_alone() {
     assert_eq!(cluster.rows(&images, &[QUERIES[5]]), alone(&images, QUERIES[5]));
 }
 
+/// A step that panics is an error with a name, of its query alone, and its executor goes on.
+#[test]
+fn a_step_that_panics_is_an_error() {
+    let test = "a_step_that_panics_is_an_error";
+    // DataFusion asks for a length that no number has room for, which panics where sums are watched.
+    if !cfg!(debug_assertions) {
+        return needs::left_out(&format!("ballista::{test}"), "sums without room do not panic in this build");
+    }
+    let Some((mut cluster, images)) = with_images(test, 1, 2) else { return };
+    let long = "repeat(city, 4611686018427387904)";
+    for query in [
+        format!("select {long} from csv('/t.csv')"),
+        format!("select {long} as l, count(*) from csv('/t.csv') group by l"),
+    ] {
+        let said = cluster.refused(&images, "0:0", &[&query]);
+        assert!(said.starts_with("nearside: a step of this query has panicked"), "{query}: {said}");
+    }
+    let said = fs::read_to_string(cluster.said(0)).unwrap();
+    assert!(said.contains("panicked at"), "{said}");
+    assert!(cluster.executors[0].process.try_wait().unwrap().is_none());
+    assert_eq!(cluster.rows(&images, &[QUERIES[5]]), alone(&images, QUERIES[5]));
+}
+
 /// A query that nobody waits for is given up, and its tasks make room for others'.
 #[test]
 fn a_query_that_is_interrupted_is_given_up() {
@@ -407,21 +531,53 @@ fn a_query_that_is_interrupted_is_given_up() {
     };
     let long =
         "select count(*) from csv('/t.csv') a, csv('/t.csv') b, csv('/t.csv') c where a.n + b.n + c.n < 0";
-    let mut words = vec!["sql", "--scheduler", &cluster.scheduler.listens, "--as", "0:0"];
-    images.iter().for_each(|image| words.extend(["-d", image.to_str().unwrap()]));
-    let mut asked = Command::new(PROGRAM);
-    asked.args(&words).arg(long).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let asked = asked.spawn().unwrap();
-    let begun =
-        || fs::read_to_string(cluster.folder.path().join("scheduler")).unwrap().contains("Planned job");
-    while !begun() {
-        std::thread::yield_now();
-    }
-    volume::must(Command::new("kill").args(["-INT", &asked.id().to_string()]));
-    let Output { status, stderr, .. } = asked.wait_with_output().unwrap();
-    assert_eq!(status.code(), Some(130), "{}", String::from_utf8_lossy(&stderr));
-    assert!(fs::read_to_string(cluster.folder.path().join("scheduler")).unwrap().contains("Cancelled"));
+    cluster.interrupted(&images, long, "Planned job");
     assert_eq!(cluster.rows(&images, &[QUERIES[5]]), alone(&images, QUERIES[5]));
+}
+
+/// One that nobody begins is, too, before it is planned and behind that: who comes then is not given it.
+#[test]
+fn a_query_that_waits_for_executors_is_given_up() {
+    let Some((mut cluster, images)) = with_images("a_query_that_waits_for_executors_is_given_up", 0, 2)
+    else {
+        return;
+    };
+    cluster.interrupted(&images, QUERIES[2], " queued with name ");
+    cluster.interrupted(&images, QUERIES[2], "Planned job");
+    cluster.start();
+    assert_eq!(cluster.rows(&images, &[QUERIES[5]]), alone(&images, QUERIES[5]));
+    // All were planned, and one was done.
+    let said = cluster.planned();
+    let done = said.lines().filter(|line| line.ends_with(" success")).count();
+    assert_eq!((cluster.counted("Planned job"), done), (3, 1), "{said}");
+}
+
+/// What a query has open in a scheduler and in executors is closed with it, however many there are.
+#[test]
+fn many_queries_leave_nothing_open() {
+    let Some((cluster, images)) = with_images("many_queries_leave_nothing_open", 2, 2) else { return };
+    let expected = alone(&images, QUERIES[5]);
+    let ask_ten = || {
+        std::thread::scope(|scope| {
+            for _ in 0..10 {
+                scope.spawn(|| assert_eq!(cluster.rows(&images, &[QUERIES[5]]), expected));
+            }
+        });
+    };
+    let parts = || cluster.executors.iter().chain([&cluster.scheduler]);
+    let drives = || {
+        let all = parts().flat_map(Part::open).collect::<Vec<_>>();
+        all.into_iter().filter(|file| file.extension().is_some_and(|end| end == "img")).collect::<Vec<_>>()
+    };
+    let counted = || parts().map(|part| part.open().len()).collect::<Vec<_>>();
+    ask_ten();
+    wait_for(|| drives().is_empty(), || format!("{:?}", drives()));
+    let before = counted();
+    (0..4).for_each(|_| ask_ten());
+    wait_for(|| drives().is_empty(), || format!("{:?}", drives()));
+    // One for each of forty queries would be more than what parts have with each other.
+    let grown = || counted().iter().zip(&before).any(|(now, before)| *now > before + 10);
+    wait_for(|| !grown(), || format!("{before:?} open, and then {:?}", counted()));
 }
 
 /// The example starts servers and a cluster, asks them, and says that a server has gone.

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
-use nearside_cli::program::{Failure, Outcome, Progress, exit, flowing, to_cancel};
+use nearside_cli::program::{Failure, Outcome, Progress, exit, explain, flowing, to_cancel};
 use nearside_sql::program::{QueryArgs, Said, drives, failed, of_several, threads};
 use nearside_sql::{Drives, context};
 
@@ -40,8 +40,12 @@ async fn answer(query: &QueryArgs, drives: Drives, progress: Progress) -> Result
 }
 
 fn run() -> Outcome {
-    let matches = of_several(Cli::command()).get_matches();
-    let Cli { query } = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let read = of_several(Cli::command()).try_get_matches();
+    let read = read.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (Cli { query }, matches) = match read {
+        Ok(read) => read,
+        Err(said) => return explain(&said),
+    };
     let said = Arc::new(Said::default());
     let drives = drives(&matches, &said, true)?;
     // Before there is another thread: a drive of this host's kernel has to be told that nobody waits.

@@ -126,9 +126,7 @@ impl QueryArgs {
             form => Written::new(form, self.drive.json, &batches.schema())?,
         };
         while let Some(batch) = batches.next().await {
-            let batch = batch.map_err(failed)?;
-            progress.record();
-            written.write(&batch)?;
+            written.write(&batch.map_err(failed)?)?;
         }
         progress.end();
         written.end()

@@ -1,7 +1,9 @@
 //! Plans as bytes: what comes of them is what went in, and bytes of any other kind are refused.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use datafusion::common::TableReference;
 use datafusion::execution::TaskContext;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
@@ -14,9 +16,10 @@ use datafusion_proto::protobuf::{LogicalPlanNode, PhysicalPlanNode};
 use nearside_conformance::needs;
 use nearside_random::Random;
 use nearside_sql::program::{Named, Said};
-use nearside_sql::{Codec, Drives, Finds, Options, Way, Whole, context, sendable};
+use nearside_sql::{Codec, Drives, Finds, Options, Way, Whole, context, files, sendable, table};
 
 use crate::fixture::{Volume, ext4, rows};
+use crate::hostile;
 
 const QUERIES: [&str; 25] = [
     "select path, size, kind from files where path like '/logs/%'",
@@ -72,11 +75,15 @@ fn physical() -> Codec<dyn PhysicalExtensionCodec> {
     Codec::new(finds(), Arc::new(DefaultPhysicalExtensionCodec {}) as Arc<dyn PhysicalExtensionCodec>)
 }
 
-/// A session over a volume under two names.
-fn session(volume: &Volume, push_down: bool) -> SessionContext {
+/// A volume under two names.
+fn drives(volume: &Volume) -> Drives {
     let words = [format!("--drive={}", volume.image.display()), "--as=0:0".to_owned()];
-    let drives: Drives = ["one", "two"].into_iter().map(|name| finds()(name, &words).unwrap()).collect();
-    context(drives, Arc::default(), Options { push_down, partitions: 2 }).unwrap()
+    ["one", "two"].into_iter().map(|name| finds()(name, &words).unwrap()).collect()
+}
+
+/// A session over it.
+fn session(volume: &Volume, push_down: bool) -> SessionContext {
+    context(drives(volume), Arc::default(), Options { push_down, partitions: 2 }).unwrap()
 }
 
 fn shown(plan: &Arc<dyn ExecutionPlan>) -> String {
@@ -127,6 +134,33 @@ fn a_plan_that_was_bytes_is_the_plan() {
     assert!(in_drives > 1, "{in_drives} plans have groups in the drives");
 }
 
+/// The scans of a query.
+async fn scans(context: &SessionContext, query: &str) -> Vec<Arc<dyn ExecutionPlan>> {
+    let plan = context.sql(query).await.unwrap().create_physical_plan().await.unwrap();
+    let (mut scans, mut left) = (Vec::new(), vec![plan]);
+    while let Some(step) = left.pop() {
+        left.extend(step.children().into_iter().cloned());
+        if step.name() == "InDrive" {
+            scans.push(step);
+        }
+    }
+    assert!(!scans.is_empty(), "{query}");
+    scans
+}
+
+/// Bytes with a few others among them, or without their end.
+fn changed(random: &mut Random, bytes: &[u8]) -> Vec<u8> {
+    let mut other = bytes.to_vec();
+    for _ in 0..=random.below(3) {
+        let at = random.below(other.len() as u64) as usize;
+        other[at] = random.below(256) as u8;
+    }
+    if random.below(4) == 0 {
+        other.truncate(random.below(other.len() as u64) as usize);
+    }
+    other
+}
+
 /// Bytes of a scan with a few others among them: a plan, or an error.
 #[test]
 fn no_plan_is_taken_on_trust() {
@@ -140,40 +174,85 @@ fn no_plan_is_taken_on_trust() {
     let mut random = Random::new(0x5ca1_ab1e);
     let (mut taken, mut refused) = (0, 0);
     for query in QUERIES {
-        let scans = runtime.block_on(async {
-            let plan = context.sql(query).await.unwrap().create_physical_plan().await.unwrap();
-            let mut scans = Vec::new();
-            let mut left = vec![plan];
-            while let Some(step) = left.pop() {
-                left.extend(step.children().into_iter().cloned());
-                if step.name() == "InDrive" {
-                    scans.push(step);
-                }
-            }
-            scans
-        });
-        assert!(!scans.is_empty(), "{query}");
-        for scan in scans {
+        for scan in runtime.block_on(scans(&context, query)) {
             let mut bytes = Vec::new();
             physical().try_encode(scan.clone(), &mut bytes).unwrap();
             let again = physical().try_decode(&bytes, &[], &task).unwrap();
             assert_eq!(shown(&again), shown(&scan), "{query}");
             for _ in 0..400 {
-                let mut other = bytes.clone();
-                for _ in 0..=random.below(3) {
-                    let at = random.below(other.len() as u64) as usize;
-                    other[at] = random.below(256) as u8;
-                }
-                if random.below(4) == 0 {
-                    other.truncate(random.below(other.len() as u64) as usize);
-                }
-                match physical().try_decode(&other, &[], &task) {
+                match physical().try_decode(&changed(&mut random, &bytes), &[], &task) {
                     Ok(plan) => {
                         let _shown = shown(&plan);
                         taken += 1;
                     }
                     Err(_why) => refused += 1,
                 }
+            }
+        }
+    }
+    assert!(taken > 100 && refused > 100, "{taken} taken, {refused} refused");
+}
+
+/// What a test and libFuzzer begin with (`hostile`): steps and tables as bytes, and tables in words.
+fn seeds(volume: &Volume) -> Vec<Vec<u8>> {
+    let (drives, options) = (drives(volume), Options { push_down: true, partitions: 2 });
+    let tables: [(&str, &[&str]); 7] = [
+        ("lines", &["/logs/**"]),
+        ("lines", &["/logs/*.log", "binary"]),
+        ("csv", &["/t.csv"]),
+        ("csv", &["/t.csv", "columns=n,x", "skip-bad"]),
+        ("csv", &["/t.csv", "schema=city utf8, \"n\" int64"]),
+        ("csv", &["/t.tsv", "no-header", "delimiter=\\t", "quote='"]),
+        ("tsv", &["/t.tsv", "no-header", "no-quote"]),
+    ];
+    let table = |(function, words): (&str, &[&str])| {
+        table(&drives, options, function, words.iter().map(|&word| word.to_owned()).collect()).unwrap()
+    };
+    let mut seeds: Vec<Vec<u8>> = Vec::new();
+    for table in tables.map(table).into_iter().chain([files(&drives, options)]) {
+        let mut bytes = vec![hostile::TABLE];
+        logical().try_encode_table_provider(&TableReference::bare("t"), table, &mut bytes).unwrap();
+        seeds.push(bytes);
+    }
+    for (function, words) in tables {
+        let lines = [&[function][..], words].concat().join("\n");
+        seeds.push([&[hostile::WORDS][..], lines.as_bytes()].concat());
+    }
+    let (context, runtime) = (session(volume, true), tokio::runtime::Runtime::new().unwrap());
+    for query in
+        ["select path from files", "select text from lines('/logs/**')", "select n from csv('/t.csv')"]
+    {
+        for scan in runtime.block_on(scans(&context, query)) {
+            let mut bytes = vec![hostile::STEP];
+            physical().try_encode(scan, &mut bytes).unwrap();
+            seeds.push(bytes);
+        }
+    }
+    seeds
+}
+
+/// Tables as bytes and in words, with a few others among them: one that is the same as bytes again, or an
+/// error. `NEARSIDE_SEEDS` is a folder in which the seeds are left for libFuzzer.
+#[test]
+fn no_table_is_taken_on_trust() {
+    if !needs::tools("sql::no_table_is_taken_on_trust", &["mke2fs"]) {
+        return;
+    }
+    let seeds = seeds(&volume());
+    if let Some(folder) = std::env::var_os("NEARSIDE_SEEDS").map(PathBuf::from) {
+        std::fs::create_dir_all(&folder).unwrap();
+        for (nth, seed) in seeds.iter().enumerate() {
+            std::fs::write(folder.join(format!("seed-{nth}")), seed).unwrap();
+        }
+    }
+    let (mut random, mut taken, mut refused) = (Random::new(0x5ca1_ab1e), 0, 0);
+    for seed in &seeds {
+        // Rows of a file are of a drive that is not there.
+        assert!(hostile::run(seed) || seed[0] == hostile::WORDS);
+        for _ in 0..300 {
+            match hostile::run(&changed(&mut random, seed)) {
+                true => taken += 1,
+                false => refused += 1,
             }
         }
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use nearside_conformance::needs;
 use nearside_random::Rng;
 
-use crate::fixture::{Embedded, asked, ext4, over, plan};
+use crate::fixture::{Embedded, asked, ext4, literal, over, plan};
 
 const TEXTS: [&str; 23] = [
     "",
@@ -83,10 +83,6 @@ fn fill(tree: &Path) {
         }
         fs::write(tree.join(format!("t{file}.csv")), text).unwrap();
     }
-}
-
-fn literal(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
 }
 
 /// A condition that DataFusion takes.

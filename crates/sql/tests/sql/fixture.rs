@@ -113,6 +113,13 @@ fn shown(value: String) -> String {
 
 /// The rows of an answer as texts, in the order of these.
 pub fn rows(batches: &[RecordBatch]) -> Vec<String> {
+    let mut rows = as_they_come(batches);
+    rows.sort();
+    rows
+}
+
+/// The same in the order in which they come.
+pub fn as_they_come(batches: &[RecordBatch]) -> Vec<String> {
     let options = FormatOptions::new().with_null("null");
     let mut rows = Vec::new();
     for batch in batches {
@@ -128,8 +135,12 @@ pub fn rows(batches: &[RecordBatch]) -> Vec<String> {
             );
         }
     }
-    rows.sort();
     rows
+}
+
+/// A text as it stands in a query.
+pub fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
 }
 
 /// The answer's rows.

@@ -4,5 +4,9 @@
 mod codec;
 mod conditions;
 mod fixture;
+#[cfg(feature = "codec")]
+mod hostile;
+mod local;
 mod program;
+mod questions;
 mod tables;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use nearside_conformance::needs;
-use nearside_conformance::volume::must;
+use nearside_conformance::volume::{install, must};
 use serde_json::Value;
 
 use crate::fixture::{Volume, ext4, run};
@@ -357,8 +357,9 @@ fn examples_are_run() {
     fs::create_dir(&bin).unwrap();
     // The command finds the program on the path.
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_nearside-sql"), bin.join("nearside-sql")).unwrap();
-    fs::write(bin.join("nearside"), "#!/bin/sh\nshift\nexec nearside-sql \"$@\"\n").unwrap();
-    must(Command::new("chmod").arg("755").arg(bin.join("nearside")));
+    let written = folder.join("script");
+    fs::write(&written, "#!/bin/sh\nshift\nexec nearside-sql \"$@\"\n").unwrap();
+    install(&written, &bin.join("nearside"));
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     // Those of the help as they were written: on a narrow terminal they are wrapped.
