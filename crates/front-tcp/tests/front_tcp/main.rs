@@ -8,5 +8,7 @@ mod controller;
 mod encryption;
 mod nonsense;
 mod raw;
+mod replay;
+mod sending;
 mod slow;
 mod target;
