@@ -33,6 +33,8 @@ wanted() {
     echo "fio:/usr/bin/fio blktrace:/usr/bin/blkparse acl:/usr/bin/setfacl attr:/usr/bin/setfattr fdisk:/sbin/sfdisk"
     echo "keyutils:/usr/bin/keyctl openssl:/usr/bin/openssl groff-base:/usr/bin/groff sleuthkit:/usr/bin/fls systemd:/usr/bin/systemd-analyze"
     echo "fuse3:/usr/bin/fusermount3 chromium-headless-shell:/usr/bin/chromium-headless-shell"
+    # Shells that complete the command's words.
+    echo "zsh:/usr/bin/zsh fish:/usr/bin/fish"
     # Readers of OpenMetrics.
     echo "prometheus:/usr/bin/promtool python3-prometheus-client:/usr/lib/python3/dist-packages/prometheus_client"
     # A stock Linux as host, under QEMU.

@@ -4,6 +4,8 @@ nqn=nqn.2026-11.invalid.example:nearside
 say() { echo "stages: $*"; }
 # However it ends, the machine does.
 trap 'code=$?; [ $code = 0 ] || { journalctl -u nearside --no-pager | tail -50; poweroff; }' EXIT
+# A command that has to fail: what begins with `!` fails no script.
+never() { if "$@"; then echo "stages: was not to succeed: $*"; exit 1; fi; }
 # Until a command succeeds.
 awaited() { for _ in $(seq 300); do "$@" && return 0; sleep 0.2; done; return 1; }
 connect() {
@@ -17,8 +19,8 @@ case $(cat /stage) in
 first)
   say "installed, and not started"
   apt-get install -qq -y /packages/older.deb
-  ! systemctl is-enabled --quiet nearside
-  ! systemctl is-active --quiet nearside
+  never systemctl is-enabled --quiet nearside
+  never systemctl is-active --quiet nearside
   say "a disk of its own, served from now on"
   systemctl start nearside
   truncate -s 256M /var/lib/nearside/disk.img
@@ -74,7 +76,7 @@ KEYED
   systemctl restart nearside
   cat_word() { nearside cat -d "nvme+tcp://127.0.0.1/$nqn-keyed/1" --hostnqn "$nqn-web" --as 0:0 "$@" /word; }
   test "$(cat_word --dhchap-key-file /etc/nearside/web.key)" = "a word"
-  ! cat_word
+  never cat_word
   connect
   mount /dev/nvme0n1 /mnt
   (cd /mnt && sha256sum --quiet -c sums)
@@ -92,7 +94,7 @@ KEYED
   wait $! || { cat /fio; dmesg | tail -30; false; }
   grep -E 'err= *0' /fio
   dmesg | grep -i nvme | tail -5
-  ! dmesg | grep -E 'I/O error|EXT4-fs error'
+  never eval "dmesg | grep -E 'I/O error|EXT4-fs error'"
   (cd /mnt && sha256sum --quiet -c sums)
   umount /mnt
   fsck.ext4 -fn /dev/nvme0n1
@@ -100,7 +102,7 @@ KEYED
   say "started by the first host that connects"
   systemctl stop nearside
   systemctl enable --now nearside.socket
-  ! systemctl is-active --quiet nearside
+  never systemctl is-active --quiet nearside
   connect
   systemctl is-active nearside
   systemctl restart nearside
@@ -108,11 +110,35 @@ KEYED
   fsck.ext4 -fn /dev/nvme0n1
   nvme disconnect -n $nqn
   systemctl disable --now nearside.socket
+  say "a wrong file: a host that connects starts the service five times, then both units have failed"
+  systemctl stop nearside
+  cp -p /etc/nearside/serve.toml /right.toml
+  echo wrong >> /etc/nearside/serve.toml
+  systemctl enable --now nearside.socket
+  # Those from before do not count.
+  systemctl reset-failed nearside.service
+  code=0
+  nearside grep -d nvme+tcp://127.0.0.1/$nqn/1 --as 0:0 -c root /etc/passwd || code=$?
+  test $code != 0
+  awaited systemctl is-failed --quiet nearside.socket
+  # Five starts by a host, or five within ten seconds in all.
+  systemctl show -p Result --value nearside.socket | grep -Ex 'trigger-limit-hit|service-start-limit-hit'
+  test "$(systemctl show -p ActiveState --value nearside.service)" = failed
+  test "$(systemctl show -p ExecMainStatus --value nearside.service)" = 2
+  say "the right file again"
+  cp -p /right.toml /etc/nearside/serve.toml
+  systemctl daemon-reload
+  systemctl reset-failed nearside.service nearside.socket
+  systemctl start nearside.socket
+  connect
+  systemctl is-active nearside
+  nvme disconnect -n $nqn
+  systemctl disable --now nearside.socket
   say "purged"
   rm -r /etc/systemd/system/nearside.service.d /etc/nearside/web.key
   apt-get purge -qq -y nearside
-  ! systemctl is-active --quiet nearside
-  ! systemctl cat nearside
+  never systemctl is-active --quiet nearside
+  never systemctl cat nearside
   test ! -e /etc/nearside
   # A disk stays.
   test -s /var/lib/private/nearside/disk.img

@@ -1,17 +1,19 @@
 //! Options that several commands take. Each command's own stand with the command.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::error::ErrorKind;
 use clap::{Args, ValueEnum};
 use nearside_driver::Policy;
 use nearside_driver::tcp::{Options, Recovery};
 use nearside_embedded::partition::{Logical, Wanted};
 use nearside_fsrlib::Credentials;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Outcome};
 use crate::terminal;
 
 /// Which drive, for whom, and how. The same for every command that asks a drive.
@@ -45,8 +47,9 @@ pub struct DriveArgs {
     /// lists those there are. VG is the group's name or UUID; with --partition, the group in that partition
     #[arg(long, value_name = "VG/LV", conflicts_with = "mounted")]
     pub volume: Option<Logical>,
-    /// Paths are patterns of the drive's: *, ?, [...], {a,b}, ** for directories of any depth, and \ before
-    /// what stands for itself. Without this a path is that path, whatever its name
+    /// Paths are patterns of the drive's: *, ?, [a-c], [!a-c], {a,b}, ** for directories of any depth, and \
+    /// before what stands for itself; names that begin with a dot are as others. Without this a path is that
+    /// path, whatever its name
     #[arg(long)]
     pub glob: bool,
     /// Give what lies in blocks to every user whom modes allow it, also where freed blocks may be
@@ -193,20 +196,52 @@ impl From<CompletionModel> for Policy {
     }
 }
 
+/// A space at which clap breaks no line, in help alone: [`as_typed`] makes it a space again.
+const FIXED: &str = "\u{a0}";
+
 /// A text of help whose paragraphs are a line each, so that they wrap at any width. Lines that are set in,
-/// and those that end in a colon, stay as they are.
+/// and those that end in a colon, stay as they are. Examples do not wrap at all: whoever copies one has it
+/// whole.
 pub fn flowing(text: &str) -> String {
     let mut flowing = String::new();
-    let mut open = false;
+    let (mut open, mut examples) = (false, false);
     for line in text.lines() {
         let own = line.is_empty() || line.starts_with(' ') || line.ends_with(':');
         if !flowing.is_empty() {
             flowing.push(if open && !own { ' ' } else { '\n' });
         }
-        flowing.push_str(line);
+        match examples && line.starts_with(' ') {
+            true => flowing.push_str(&line.replace(' ', FIXED)),
+            false => flowing.push_str(line),
+        }
         open = !own;
+        examples = line == "Examples:" || examples && !line.is_empty();
     }
     flowing
+}
+
+/// A text of help with its examples as they are typed.
+pub fn as_typed(help: &str) -> String {
+    help.replace(FIXED, " ")
+}
+
+/// What ends a program before it begins, as clap has it: shows the help that was asked for, or says what
+/// cannot be understood.
+///
+/// # Errors
+/// Those of writing to standard output.
+pub fn explain(said: &clap::Error) -> Outcome {
+    if said.kind() != ErrorKind::DisplayHelp {
+        // As with any message, a closed standard error is no reason to fail.
+        let _ = said.print();
+        return Ok(u8::try_from(said.exit_code()).unwrap_or(2));
+    }
+    let help = said.render();
+    let help = if Color::Auto.on() { help.ansi().to_string() } else { help.to_string() };
+    let mut out = std::io::stdout().lock();
+    out.write_all(as_typed(&help).as_bytes())?;
+    out.flush()?;
+    Ok(0)
 }
 
 /// When to use colours.
@@ -293,6 +328,15 @@ impl FromStr for Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paragraphs_flow_and_examples_do_not() {
+        let text = "Examples:\n  do  this   # well\n\nOne\ntwo.\nThree:\n  a table\nfour";
+        let flowing = flowing(text);
+        assert_eq!(flowing.lines().nth(1), Some(&*"~~do~~this~~~#~well".replace('~', FIXED)));
+        let typed = "Examples:\n  do  this   # well\n\nOne two.\nThree:\n  a table\nfour";
+        assert_eq!(as_typed(&flowing), typed);
+    }
 
     #[test]
     fn identities() {

@@ -46,6 +46,7 @@ pub fn run(mut args: CatArgs) -> Outcome {
     let mut out = Out::new();
     let mut drive = Drive::open_for(&args.drive, &mut args.paths)?.with_buffer(1 << 20);
     let end = args.offset.saturating_add(args.len);
+    drive.expect(&args.paths, args.offset..end)?;
     let mut code = 0;
     for path in &args.paths {
         let offset = match args.drive.json || out.terminal {

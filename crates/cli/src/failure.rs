@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use nearside_fsrlib::{Failure as Refusal, describe};
 
-use crate::terminal;
+use crate::{progress, terminal};
 
 /// The exit status that a shell shows for SIGINT.
 pub const INTERRUPTED: u8 = 130;
@@ -72,7 +72,7 @@ pub fn exit(outcome: Outcome) -> ExitCode {
 
 /// A message on standard error. A closed standard error is no reason to fail.
 pub fn complain(text: &str) {
-    say(&[text.as_bytes()]);
+    say(&[without_numbers(text).as_bytes()]);
 }
 
 /// Whether the first path that is denied is to be said with what helps.
@@ -86,7 +86,7 @@ pub fn hint_at_root() {
 /// Says on standard error what is wrong with a path.
 pub fn complain_about(path: &[u8], text: &str) {
     let path = if terminal::errors() { terminal::quoted_before_colon(path) } else { path.into() };
-    say(&[&path, b": ", text.as_bytes()]);
+    say(&[&path, b": ", without_numbers(text).as_bytes()]);
 }
 
 /// Says why the drive refused a path.
@@ -98,8 +98,46 @@ pub fn complain_of(path: &[u8], refusal: &Refusal) {
     complain_about(path, &format!("{}{hint}", describe(refusal)));
 }
 
+/// The system's words for an error, as its tools print them.
+pub fn words(error: &io::Error) -> String {
+    without_numbers(&error.to_string())
+}
+
+/// A text without the numbers that Rust puts behind the system's words.
+fn without_numbers(text: &str) -> String {
+    let mut pieces = text.split(" (os error ");
+    let mut plain = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        match piece.split_once(')') {
+            Some((number, rest)) if number.parse::<i32>().is_ok() => plain.push_str(rest),
+            _ => {
+                plain.push_str(" (os error ");
+                plain.push_str(piece);
+            }
+        }
+    }
+    plain
+}
+
 fn say(parts: &[&[u8]]) {
     let text = parts.concat();
     let text = if terminal::errors() { terminal::escaped_lines(&text) } else { text };
-    let _ = io::stderr().lock().write_all(&[b"nearside: ", &*text, b"\n"].concat());
+    let line = [b"nearside: ", &*text, b"\n"].concat();
+    let _ = progress::above(|| io::stderr().lock().write_all(&line));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_systems_words_have_no_numbers() {
+        assert_eq!(words(&io::Error::from_raw_os_error(2)), "No such file or directory");
+        for (said, plain) in [
+            ("a: Gone (os error 5), b: Gone (os error 6)", "a: Gone, b: Gone"),
+            ("a (os error x), b (os error 7", "a (os error x), b (os error 7"),
+        ] {
+            assert_eq!(without_numbers(said), plain);
+        }
+    }
 }

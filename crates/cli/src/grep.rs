@@ -38,7 +38,7 @@ Patterns have the regex crate's syntax (as ripgrep's), with Unicode unless --no-
 passed over with a message, unless -a is given. Paths are absolute within the volume; with --glob a path is a pattern, which the
 drive expands (names that begin with a dot match as well). Without a PATH the whole volume is searched.
 
-GLOBs of --include and --exclude are find's (-name); those of -g, and paths with --glob, are ripgrep's.
+GLOBs of --include and --exclude are find's (-name), those of -g are ripgrep's, and paths with --glob are the drive's.
 
 With --search-zip a file that begins as gzip, xz or zstd make them is searched in what it holds, in the drive. Where a file
 answers with more than a buffer of the drive's holds, it is decompressed again from its start for each that follows.
@@ -243,6 +243,7 @@ pub fn run(mut args: GrepArgs) -> Outcome {
     if args.search_zip {
         drive = drive.with_buffer(1 << 20);
     }
+    drive.expect(&paths, 0..u64::MAX)?;
     let several = recursive || paths.len() > 1;
     let mut out = Out::new();
     out.line_buffered = args.line_buffered;

@@ -29,7 +29,6 @@ mod drive;
 mod du;
 mod failure;
 mod find;
-mod fnmatch;
 mod format;
 mod gather;
 mod grep;
@@ -71,7 +70,7 @@ mod yara;
 
 /// What programs beside this one are made of that ask drives, too: which drive, and what is said of it.
 pub mod program {
-    pub use crate::args::{DriveArgs, flowing};
+    pub use crate::args::{DriveArgs, explain, flowing};
     pub use crate::drive::session;
     pub use crate::failure::{Failure, Outcome, complain, complain_of, exit};
     pub use crate::interrupt::to_cancel;
@@ -202,11 +201,14 @@ pub fn main() -> ExitCode {
     if let Some(args) = sql::words(std::env::args_os()) {
         return failure::exit(sql::run(args));
     }
-    let words = match words::of(Cli::command(), std::env::args_os()) {
+    let words = match words::of(Cli::command, std::env::args_os().collect()) {
         Ok(words) => words,
         Err(failure) => return failure::exit(Err(failure)),
     };
-    let cli = Cli::parse_from(words);
+    let cli = match Cli::try_parse_from(words) {
+        Ok(cli) => cli,
+        Err(said) => return failure::exit(args::explain(&said)),
+    };
     // A server runs what hosts send only where its operator says so.
     if !matches!(cli.command, Command::Serve(_)) {
         run::install();
@@ -256,7 +258,17 @@ pub fn main() -> ExitCode {
 pub fn definitions() -> clap::Command {
     let mut all = Cli::command();
     all.build();
-    all
+    as_typed(all)
+}
+
+/// With the examples of its help, and of those below it, as they are typed.
+fn as_typed(command: clap::Command) -> clap::Command {
+    let help = command.get_after_long_help().map(|help| args::as_typed(&help.to_string()));
+    let command = command.mut_subcommands(as_typed);
+    match help {
+        Some(help) => command.after_long_help(help),
+        None => command,
+    }
 }
 
 /// Whether a command line, the program's name first, can be understood.
@@ -265,12 +277,12 @@ pub fn definitions() -> clap::Command {
 /// The text for standard error: an unknown command or option, a value that cannot be read, one that is
 /// missing. `--help` and `--version` are among them, as clap has it.
 pub fn understands<W: Into<std::ffi::OsString>>(words: impl IntoIterator<Item = W>) -> Result<(), String> {
-    let words =
-        words::of(Cli::command(), words.into_iter().map(Into::into)).map_err(|failure| match failure {
-            failure::Failure::Message(text) => text,
-            failure::Failure::Pipe | failure::Failure::Interrupted => String::new(),
-        })?;
-    Cli::try_parse_from(words).map(drop).map_err(|e| e.to_string())
+    let words = words.into_iter().map(Into::into).collect();
+    let words = words::of(Cli::command, words).map_err(|failure| match failure {
+        failure::Failure::Message(text) => text,
+        failure::Failure::Pipe | failure::Failure::Interrupted => String::new(),
+    })?;
+    Cli::try_parse_from(words).map(drop).map_err(|e| args::as_typed(&e.to_string()))
 }
 
 #[cfg(test)]

@@ -3,11 +3,12 @@
 //! said of this host's again ([`Places`]).
 
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use nearside_embedded::partition::Wanted;
-use nearside_fsrlib::{Record, Target};
+use nearside_fsrlib::{Glob, Record, Target};
 
 use crate::args::DriveArgs;
 use crate::failure::Failure;
@@ -165,6 +166,22 @@ impl Back<'_> {
     }
 }
 
+/// A path, or of a pattern the folder before its first name that is one, and where that is without links and
+/// dots. A last link stays as it is, as the commands have their own word on it.
+fn real(path: &Path, glob: bool) -> (&Path, io::Result<PathBuf>) {
+    let here = |folder: &Path| match folder.as_os_str().is_empty() {
+        true => Path::new(".").canonicalize(),
+        false => folder.canonicalize(),
+    };
+    let Some(name) = path.file_name() else { return (path, path.canonicalize()) };
+    let fixed = |folder: &&Path| !glob || !Glob::is_pattern(folder.as_os_str().as_bytes());
+    let folder = path.ancestors().skip(1).find(fixed).unwrap_or(Path::new(""));
+    match glob {
+        true => (folder, here(folder)),
+        false => (path, here(folder).map(|folder| folder.join(name))),
+    }
+}
+
 /// With `--mounted`: where the host's paths are, and fills in their drive.
 pub fn resolve(args: &mut DriveArgs, paths: &[OsString]) -> Result<Places, Failure> {
     if !args.mounted {
@@ -180,13 +197,7 @@ pub fn resolve(args: &mut DriveArgs, paths: &[OsString]) -> Result<Places, Failu
     let mut places = Vec::new();
     for path in paths {
         let wrong = |why: &str| Failure::Message(format!("{}: {why}", path.to_string_lossy()));
-        // A last link stays as it is, as the commands have their own word on it.
-        let whole = Path::new(path);
-        let folder = whole.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let real = match whole.file_name() {
-            Some(name) => folder.canonicalize().map(|folder| folder.join(name)),
-            None => whole.canonicalize(),
-        };
+        let (shown, real) = real(Path::new(path), args.glob);
         let real = real.map_err(|e| wrong(&e.to_string()))?;
         let (mount, within) = place(&mounts, &real).ok_or_else(|| wrong("it is on no mount"))?;
         let here = drive(&mount.device).map_err(|why| wrong(&why))?;
@@ -194,13 +205,8 @@ pub fn resolve(args: &mut DriveArgs, paths: &[OsString]) -> Result<Places, Failu
             return Err(wrong("it is on another drive than the paths before it"));
         }
         found = Some(here);
-        // What a glob names lies in its folder.
-        let (shown, volume) = match args.glob {
-            true => (whole.parent().unwrap_or(Path::new("")), within.parent().unwrap_or(&within)),
-            false => (whole, &*within),
-        };
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
-        places.push(MountedPath { shown: bytes(shown), volume: bytes(volume) });
+        places.push(MountedPath { shown: bytes(shown), volume: bytes(&within) });
     }
     if let Some((drive, partition)) = found {
         args.drive = drive;
@@ -292,6 +298,27 @@ mod tests {
             ("/here/*.log".into(), "a.log".into())
         );
         assert!(places(&[]).enter(&Target::Path("/x".into())).1.is_none());
+    }
+
+    #[test]
+    fn a_pattern_is_of_what_lies_below_the_names_before_it() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("logs/app")).unwrap();
+        std::os::unix::fs::symlink("logs", root.join("link")).unwrap();
+        let at = |path: &str, glob| {
+            let whole = root.join(path);
+            let (shown, real) = real(&whole, glob);
+            let below = |path: &Path| path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+            (below(shown), real.ok().map(|real| below(&real)))
+        };
+        let (link, logs) = ("link".to_owned(), "logs".to_owned());
+        for pattern in ["link/*.log", "link/*/x.log", "link/**/a[bc]/x", "link/app"] {
+            assert_eq!(at(pattern, true), (link.clone(), Some(logs.clone())), "{pattern}");
+        }
+        assert_eq!(at("link", false), (link.clone(), Some(link)));
+        assert_eq!(at("link/*/x", false), ("link/*/x".into(), None));
+        assert_eq!(real(Path::new("*.log"), true).0, Path::new(""));
     }
 
     #[test]

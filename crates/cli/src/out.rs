@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use serde::Serialize;
 use serde_json::{Serializer, Value, json};
 
-use crate::terminal;
+use crate::{progress, terminal};
 
 /// What a server says when it is ready, in one write. It serves on where whoever read that has gone:
 /// its work is elsewhere.
@@ -128,7 +128,10 @@ impl Out {
 
 impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.used = true;
+        if !self.used {
+            progress::give_way();
+            self.used = true;
+        }
         let n = self.to.write(bytes)?;
         self.written += n as u64;
         if self.terminal && bytes.contains(&b'\n')

@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::Scope;
 
 use nearside_fsrlib::{
-    Ask, Counters, Error, Failure, Operation, Record, SearchTotals, Session, Summary, Target, Transport,
+    Ask, Counters, Error, Failure, Operation, Record, SearchTotals, Seen, Session, Summary, Target, Transport,
 };
 
 use crate::drive::add;
@@ -123,8 +123,8 @@ pub fn stream(
     if ended {
         return Ok(summary);
     }
-    let names = tree(*max_depth, Operation::Names);
-    match on_threads(open, threads, ask, &mut sink, totals, |parts| parts.tree(session, &names)) {
+    let (names, seen) = (tree(*max_depth, Operation::Names), session.seen());
+    match on_threads(open, threads, ask, &seen, &mut sink, totals, |parts| parts.tree(session, &names)) {
         Ok((totals, counters)) => {
             add(&mut summary.counters, &counters);
             if let Some(total) = totals {
@@ -164,7 +164,7 @@ fn read(
             record => sink(record),
         });
     }
-    let result = on_threads(open, threads, ask, &mut sink, None, |parts| {
+    let result = on_threads(open, threads, ask, &session.seen(), &mut sink, None, |parts| {
         let mut at = offset;
         while at < end {
             let n = BYTES.min(end - at);
@@ -185,6 +185,7 @@ fn on_threads<S: FnMut(Record<'_>) -> ControlFlow<()>>(
     open: &(dyn Fn() -> Result<Local, Error> + Sync),
     threads: usize,
     ask: &Ask,
+    seen: &Seen,
     sink: S,
     totals: Option<SearchTotals>,
     work: impl FnOnce(&mut Parts<'_, '_, S>) -> Result<(), Left>,
@@ -192,7 +193,7 @@ fn on_threads<S: FnMut(Record<'_>) -> ControlFlow<()>>(
     let stop = AtomicBool::new(false);
     let (tasks, queue) = channel::<Task>();
     let queue = Mutex::new(queue);
-    let shared = Shared { open, queue: &queue, stop: &stop, ask };
+    let shared = Shared { open, queue: &queue, stop: &stop, ask, seen };
     std::thread::scope(|scope| {
         let mut parts = Parts {
             scope,
@@ -229,6 +230,8 @@ struct Shared<'a> {
     stop: &'a AtomicBool,
     /// What is asked of the whole.
     ask: &'a Ask,
+    /// How far the whole has come: the names are counted by who walks, the bytes here.
+    seen: &'a Seen,
 }
 
 /// Files that follow each other in one directory.
@@ -403,7 +406,10 @@ impl Shared<'_> {
                 None => (self.open)().and_then(|opened| self.part(session.insert(opened), part, &into)),
             };
             let last = match result {
-                Ok(counters) => Piece::End(counters),
+                Ok(counters) => {
+                    self.seen.add(0, counters.bytes_scanned);
+                    Piece::End(counters)
+                }
                 Err(error) => Piece::Broken(error),
             };
             // Nobody listens any more where the whole has ended.

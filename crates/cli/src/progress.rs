@@ -1,79 +1,178 @@
-//! A sign of life on standard error for what takes over two seconds,
-//! where a person watches and nothing else is shown.
+//! A sign of life on standard error for what takes over two seconds, where a person watches and nothing else
+//! is shown: what was done and how fast; and where it is known how much there is, how long it still takes.
+//!
+//! It is one line. What comes to the output is sign enough, and the line is gone before that ([`give_way`]);
+//! a message comes above it ([`above`]).
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, HumanCount, HumanDuration, ProgressBar, ProgressStyle};
+use nearside_fsrlib::Seen;
 
 use crate::terminal;
 
-/// Waits in a thread of its own; gone without a trace when ended.
-pub struct Progress {
-    thread: Option<(Sender<()>, JoinHandle<()>)>,
-    quiet: Arc<AtomicBool>,
-    output_is_terminal: bool,
+/// What ends before that shows nothing.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// From then on it is told anew so often.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// The line on the terminal.
+struct Line {
+    shown: Option<ProgressBar>,
+    /// It has given way.
+    over: bool,
+    /// What it showed last.
+    bytes: u64,
 }
+
+static LINE: Mutex<Line> = Mutex::new(Line { shown: None, over: false, bytes: 0 });
+
+/// Who has it is alone on the terminal.
+fn line() -> MutexGuard<'static, Line> {
+    LINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Line {
+    fn clear(&mut self) {
+        if let Some(bar) = self.shown.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Before something is written to the output: where that is the terminal, the line is gone for good.
+pub fn give_way() {
+    if terminal::output() {
+        let mut line = line();
+        line.over = true;
+        line.clear();
+    }
+}
+
+/// Writes to the terminal what is to stand above the line.
+pub fn above<T>(write: impl FnOnce() -> T) -> T {
+    match &line().shown {
+        Some(bar) => bar.suspend(write),
+        None => write(),
+    }
+}
+
+/// Waits in a thread of its own; gone without a trace when it ends. The default shows nothing.
+#[derive(Default)]
+pub struct Progress(Option<(Sender<()>, JoinHandle<()>)>);
 
 impl Progress {
     /// Starts to wait, where standard error is a terminal: files and bytes so far, and what became of them.
     pub fn new(done: &'static str, seen: impl Fn() -> (u64, u64) + Send + 'static) -> Progress {
-        let quiet = Arc::new(AtomicBool::new(false));
-        let thread = terminal::errors().then(|| {
+        Progress::watch(done, move || (seen(), None))
+    }
+
+    /// The same of what may know how much there is in all ([`Seen::begin`]).
+    pub fn of(done: &'static str, seen: Arc<Seen>) -> Progress {
+        Progress::watch(done, move || (seen.get(), seen.all()))
+    }
+
+    fn watch(done: &'static str, far: impl Fn() -> ((u64, u64), Option<u64>) + Send + 'static) -> Progress {
+        Progress(terminal::errors().then(|| {
             let (end, ended) = channel();
-            let silenced = quiet.clone();
             let thread = std::thread::spawn(move || {
-                let mut bar: Option<ProgressBar> = None;
-                let mut wait = Duration::from_secs(2);
-                while ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
-                    wait = Duration::from_millis(100);
-                    if silenced.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    let bar = bar.get_or_insert_with(|| {
-                        let style = ProgressStyle::with_template("{spinner} {msg}");
-                        ProgressBar::new_spinner()
-                            .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
-                    });
-                    let (files, bytes) = seen();
-                    bar.set_message(format!("{} files, {} {done}", HumanCount(files), HumanBytes(bytes)));
-                    bar.tick();
+                let mut wait = PATIENCE;
+                while ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) && show(done, far()) {
+                    wait = PERIOD;
                 }
-                if let Some(bar) = bar {
-                    bar.finish_and_clear();
-                }
+                line().clear();
             });
             (end, thread)
-        });
-        Progress { thread, quiet, output_is_terminal: terminal::output() }
+        }))
     }
 
-    /// Where records do not go to the output, what is on the terminal is this alone.
-    pub fn beside_output(mut self, used: bool) -> Progress {
-        self.output_is_terminal &= used;
-        self
-    }
-
-    /// A record goes to the output: where that is the terminal, it is sign enough.
-    pub fn record(&mut self) {
-        if self.output_is_terminal && self.thread.is_some() {
-            self.stop();
-        }
+    /// Whether a person may come to see it.
+    pub fn is_watched(&self) -> bool {
+        self.0.is_some()
     }
 
     /// The end.
     pub fn end(&mut self) {
-        self.stop();
-    }
-
-    fn stop(&mut self) {
-        self.quiet.store(true, Ordering::Relaxed);
-        if let Some((end, thread)) = self.thread.take() {
+        if let Some((end, thread)) = self.0.take() {
             drop(end);
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Shows how far it is; false where the line has given way.
+fn show(done: &str, (seen, all): ((u64, u64), Option<u64>)) -> bool {
+    let mut line = line();
+    if line.over {
+        return false;
+    }
+    // Who counts anew begins anew, and its rate with it.
+    let anew = std::mem::replace(&mut line.bytes, seen.1) > seen.1;
+    let bar = line.shown.get_or_insert_with(|| ProgressBar::new_spinner().with_elapsed(PATIENCE));
+    if anew {
+        bar.reset_elapsed();
+    }
+    // Of what turned out to be more nothing is known.
+    let all = all.filter(|all| seen.1 <= *all);
+    let template = match all {
+        Some(_) => "{spinner} {bar:16} {wide_msg}",
+        None => "{spinner} {wide_msg}",
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    if let Some(all) = all {
+        bar.set_length(all);
+        bar.set_position(seen.1);
+    }
+    bar.set_message(words(done, seen, all, bar.elapsed()));
+    bar.tick();
+    true
+}
+
+/// What the line says after so long.
+fn words(done: &str, (files, bytes): (u64, u64), all: Option<u64>, so_far: Duration) -> String {
+    let seconds = so_far.as_secs_f64().max(0.1);
+    let each_second = |n: u64| (n as f64 / seconds) as u64;
+    let rate = HumanBytes(each_second(bytes));
+    let Some(all) = all else {
+        return match bytes {
+            0 => format!("{} files {done}, {}/s", HumanCount(files), HumanCount(each_second(files))),
+            _ => format!("{} files, {} {done}, {rate}/s", HumanCount(files), HumanBytes(bytes)),
+        };
+    };
+    let of = format!("{} of {} {done}", HumanBytes(bytes), HumanBytes(all));
+    // As fast as so far; of what has not begun that is not known.
+    match Duration::try_from_secs_f64(seconds * all.saturating_sub(bytes) as f64 / bytes as f64) {
+        Ok(left) => format!("{:#} left, {of}, {rate}/s", HumanDuration(left)),
+        Err(_) => format!("{:#} so far, {of}", HumanDuration(so_far)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_is_said() {
+        const GIB: u64 = 1 << 30;
+        let after = |seconds, seen, all| words("in the drive", seen, all, Duration::from_secs(seconds));
+        let known = Some(4 * GIB);
+        assert_eq!(after(4, (1, GIB), known), "12s left, 1.00 GiB of 4.00 GiB in the drive, 256.00 MiB/s");
+        assert_eq!(after(600, (1, GIB), known), "30m left, 1.00 GiB of 4.00 GiB in the drive, 1.71 MiB/s");
+        assert_eq!(after(4, (0, 0), known), "4s so far, 0 B of 4.00 GiB in the drive");
+        assert_eq!(after(4, (12_345, 0), None), "12,345 files in the drive, 3,086/s");
+        assert_eq!(after(4, (3, GIB), None), "3 files, 1.00 GiB in the drive, 256.00 MiB/s");
+        // Whatever sizes a volume gives its files.
+        assert_eq!(after(2, (1, 1), Some(u64::MAX)), "2s so far, 1 B of 16.00 EiB in the drive");
     }
 }

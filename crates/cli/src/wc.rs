@@ -3,16 +3,18 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use nearside_fsrlib::{Operation, Record};
+use nearside_fsrlib::{Ask, Failure as Refusal, Operation, Record};
 use nearside_ndp::Counter;
 use serde_json::{Map, Value, json};
 use unicode_width::UnicodeWidthChar;
 
 use crate::args::DriveArgs;
-use crate::drive::Drive;
-use crate::failure::{Failure, Outcome};
+use crate::drive::{Drive, target};
+use crate::failure::{Failure, Outcome, complain_of};
 use crate::out::{self, Out};
 use crate::terminal;
 
@@ -138,17 +140,61 @@ fn reads(args: &WcArgs) -> bool {
     args.max_line_length || args.chars && terminal::utf8()
 }
 
-/// Counts of each file, with the exit status.
-fn count(args: &WcArgs, drive: &mut Drive, mut each: impl FnMut(Row) -> Result<(), Failure>) -> Outcome {
+/// The exit status, and whether directories are among what was counted.
+type Counted = Result<(u8, bool), Failure>;
+
+/// As [`Drive::each_file`]. Of a directory wc says that it is one, and prints a row nonetheless: `sink` has
+/// it as a file without bytes.
+fn each_file(
+    args: &WcArgs,
+    drive: &mut Drive,
+    operation: &Operation,
+    mut sink: impl FnMut(&[u8], Record<'_>) -> Result<(), Failure>,
+) -> Counted {
+    if args.recursive || args.drive.json {
+        return Ok((drive.each_file(&args.paths, args.recursive, operation, sink)?, false));
+    }
+    let (mut code, mut directories) = (0, false);
+    for path in &args.paths {
+        let name = path.as_bytes();
+        let ask = Ask { target: target(path), operation: operation.clone(), follow: true };
+        let mut failed = None;
+        let answer = drive.ask(&ask, |record| {
+            match record {
+                Record::Failed { failure, .. } => failed = Some(failure),
+                record => sink(name, record)?,
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        let Some(refusal) = answer.err().or(failed) else { continue };
+        code = 1;
+        complain_of(name, &refusal);
+        if refusal == Refusal::IsADirectory {
+            directories = true;
+            let nothing = match operation {
+                Operation::Count => Record::Count { lines: 0, words: 0, bytes: 0 },
+                _ => Record::File { path: name.into(), size: 0 },
+            };
+            sink(name, nothing)?;
+        }
+    }
+    Ok((code, directories))
+}
+
+/// Counts of each file.
+fn count(args: &WcArgs, drive: &mut Drive, mut each: impl FnMut(Row) -> Result<(), Failure>) -> Counted {
     let utf8 = terminal::utf8();
     let [lines, words, ..] = chosen(args);
+    if lines || words || reads(args) {
+        drive.expect(&args.paths, 0..u64::MAX)?;
+    }
     if reads(args) {
         let operation = Operation::Read { offset: 0, len: u64::MAX };
         let mut file: Option<(Vec<u8>, Text)> = None;
         let goes_on = |file: &Option<(Vec<u8>, Text)>, name: &[u8], size: u64| {
             file.as_ref().is_some_and(|(of, text)| of == name && text.counter.counted().bytes < size)
         };
-        let code = drive.each_file(&args.paths, args.recursive, &operation, |name, record| {
+        let counted = each_file(args, drive, &operation, |name, record| {
             match record {
                 // A long file comes in several answers.
                 Record::File { size, .. } if goes_on(&file, name, size) => {}
@@ -169,7 +215,7 @@ fn count(args: &WcArgs, drive: &mut Drive, mut each: impl FnMut(Row) -> Result<(
         if let Some((name, text)) = file {
             each((name, text.counts()))?;
         }
-        return Ok(code);
+        return Ok(counted);
     }
     // A file's size is known without its bytes: none of them are read, which takes the same permission.
     let sizes_alone = !(lines || words);
@@ -177,7 +223,7 @@ fn count(args: &WcArgs, drive: &mut Drive, mut each: impl FnMut(Row) -> Result<(
         true => Operation::Read { offset: 0, len: 0 },
         false => Operation::Count,
     };
-    drive.each_file(&args.paths, args.recursive, &operation, |name, record| match record {
+    each_file(args, drive, &operation, |name, record| match record {
         Record::File { size, .. } if sizes_alone => each((name.to_vec(), [0, 0, size, size, 0])),
         Record::Count { lines, words, bytes } => each((name.to_vec(), [lines, words, bytes, bytes, 0])),
         _ => Ok(()),
@@ -192,7 +238,7 @@ pub fn run(mut args: WcArgs) -> Outcome {
         drive = drive.with_buffer(1 << 20);
     }
     let mut rows: Vec<Row> = Vec::new();
-    let code = count(&args, &mut drive, |(name, counts)| {
+    let (code, directories) = count(&args, &mut drive, |(name, counts)| {
         if !args.drive.json {
             rows.push((name, counts));
             return Ok(());
@@ -212,10 +258,11 @@ pub fn run(mut args: WcArgs) -> Outcome {
         }
         total[4] = total[4].max(*longest);
     }
-    // As wc: the width of the largest number that there can be, which is that of all bytes.
+    // As wc: the width of the largest number that there can be, which is that of all bytes. Of what is no
+    // regular file it does not know them.
     let wide = match !several && chosen.iter().filter(|c| **c).count() == 1 {
         true => 1,
-        false => total[3].to_string().len(),
+        false => total[3].to_string().len().max(if directories { 7 } else { 1 }),
     };
     if several && !args.drive.json {
         rows.push((b"total".to_vec(), total));

@@ -2,18 +2,21 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
-use nearside_dma::file::next_data;
-use nearside_store::write_log::{Cut, Entry, Flags, Image, ImageFile, LogReader, survivors};
+use nearside_dma::file::{next_data, size};
+use nearside_fsrlib::Seen;
+use nearside_store::write_log::{Cut, Entry, Flags, Image, ImageFile, LogError, LogReader, survivors};
 use serde_json::json;
 
 use crate::failure::{Failure, Outcome};
 use crate::out::{self, Out};
+use crate::progress::Progress;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -64,7 +67,10 @@ pub struct WritesArgs {
 
 pub fn run(args: WritesArgs) -> Outcome {
     let file = File::open(&args.log).map_err(|e| about(&args.log, &e))?;
+    let seen = Arc::<Seen>::default();
+    seen.begin(size(&file).unwrap_or(0));
     let log = LogReader::of(file).map_err(|e| about(&args.log, &e))?;
+    let log = Log { log, seen: seen.clone(), progress: Progress::of("read", seen) };
     let mut out = Out::new();
     match &args.output {
         Some(image) => make(&args, &log, image, &mut out)?,
@@ -73,6 +79,55 @@ pub fn run(args: WritesArgs) -> Outcome {
     }
     out.flush()?;
     Ok(0)
+}
+
+/// The log, and how far it is read.
+struct Log {
+    log: LogReader,
+    seen: Arc<Seen>,
+    progress: Progress,
+}
+
+impl Log {
+    /// Its entries, from the first on.
+    fn entries(&self) -> impl Iterator<Item = Result<Entry, LogError>> {
+        let mut at = 0;
+        self.log.entries().inspect(move |entry| {
+            if let Ok(entry) = entry {
+                self.seen.add(1, entry.offset.saturating_sub(at));
+                at = entry.offset;
+            }
+        })
+    }
+
+    /// From here on an image is made of so many bytes and of what the first entries wrote: how much that is
+    /// their heads say, which are read for it where a person watches.
+    fn begins(&self, bytes: u64, at: u64) {
+        if self.progress.is_watched() {
+            let entries = self.log.entries().map_while(Result::ok).take_while(|entry| entry.index < at);
+            let written = entries.filter(Entry::has_data).map(|entry| entry.sectors);
+            let sectors = written.fold(0, u64::saturating_add);
+            self.seen.begin(bytes.saturating_add(sectors.saturating_mul(self.log.sector_bytes())));
+        }
+    }
+}
+
+/// An image that is being made.
+struct Made<'a> {
+    file: ImageFile,
+    seen: &'a Seen,
+}
+
+impl Image for Made<'_> {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write(offset, bytes)?;
+        self.seen.add(0, bytes.len() as u64);
+        Ok(())
+    }
+
+    fn zero(&mut self, offset: u64, len: u64) -> io::Result<()> {
+        self.file.zero(offset, len)
+    }
 }
 
 fn about(path: &Path, error: &dyn std::fmt::Display) -> Failure {
@@ -89,8 +144,9 @@ fn kind(entry: &Entry) -> String {
     }
 }
 
-fn list(args: &WritesArgs, log: &LogReader, out: &mut Out) -> Result<(), Failure> {
-    for entry in log.entries() {
+fn list(args: &WritesArgs, from: &Log, out: &mut Out) -> Result<(), Failure> {
+    let log = &from.log;
+    for entry in from.entries() {
         let entry = entry.map_err(|e| about(&args.log, &e))?;
         let mark = match entry.flags.has(Flags::MARK) {
             true => Some(log.mark(&entry).map_err(|e| about(&args.log, &e))?),
@@ -135,9 +191,9 @@ struct Totals {
     open: u64,
 }
 
-fn summary(args: &WritesArgs, log: &LogReader, out: &mut Out) -> Result<(), Failure> {
-    let mut t = Totals::default();
-    for entry in log.entries() {
+fn summary(args: &WritesArgs, from: &Log, out: &mut Out) -> Result<(), Failure> {
+    let (log, mut t) = (&from.log, Totals::default());
+    for entry in from.entries() {
         let entry = entry.map_err(|e| about(&args.log, &e))?;
         let (bytes, count) = (entry.sectors * log.sector_bytes(), |is: bool| u64::from(is));
         t.entries += 1;
@@ -173,9 +229,10 @@ fn summary(args: &WritesArgs, log: &LogReader, out: &mut Out) -> Result<(), Fail
 }
 
 /// The instant that was asked for, as so many first entries.
-fn instant(args: &WritesArgs, log: &LogReader) -> Result<u64, Failure> {
+fn instant(args: &WritesArgs, from: &Log) -> Result<u64, Failure> {
     let Some(wanted) = &args.at_mark else { return Ok(args.at.unwrap_or(0)) };
-    for entry in log.entries() {
+    let log = &from.log;
+    for entry in from.entries() {
         let entry = entry.map_err(|e| about(&args.log, &e))?;
         if entry.flags.has(Flags::MARK)
             && log.mark(&entry).map_err(|e| about(&args.log, &e))? == wanted.as_bytes()
@@ -186,22 +243,22 @@ fn instant(args: &WritesArgs, log: &LogReader) -> Result<u64, Failure> {
     Err(about(&args.log, &format_args!("there is no mark {wanted:?}")))
 }
 
-fn make(args: &WritesArgs, log: &LogReader, path: &Path, out: &mut Out) -> Result<(), Failure> {
-    let at = instant(args, log)?;
+fn make(args: &WritesArgs, from: &Log, path: &Path, out: &mut Out) -> Result<(), Failure> {
+    let (log, at) = (&from.log, instant(args, from)?);
     let cut = args.seed.map(|seed| Cut { seed, torn: args.torn });
-    let left = survivors(log.entries(), at, cut).map_err(|e| about(&args.log, &e))?;
+    let left = survivors(from.entries(), at, cut).map_err(|e| about(&args.log, &e))?;
     let base = args.base.as_deref().map(|base| File::open(base).map_err(|e| about(base, &e))).transpose()?;
     let bytes = match &base {
-        Some(file) => {
-            nearside_dma::file::size(file).map_err(|e| about(args.base.as_deref().unwrap_or(path), &e))?
-        }
+        Some(file) => size(file).map_err(|e| about(args.base.as_deref().unwrap_or(path), &e))?,
         None => log.capacity().map_err(|e| about(&args.log, &e))?,
     };
     let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(path);
     let file = file.map_err(|e| about(path, &e))?;
+    from.begins(if base.is_some() { bytes } else { 0 }, at);
     let made = || -> Result<(), Failure> {
         file.set_len(bytes).map_err(|e| about(path, &e))?;
-        let mut image = ImageFile::new(file.try_clone()?).map_err(|e| about(path, &e))?;
+        let image = ImageFile::new(file.try_clone()?).map_err(|e| about(path, &e))?;
+        let mut image = Made { file: image, seen: &from.seen };
         if let Some(base) = &base {
             copy(base, bytes, &mut image).map_err(|e| about(path, &e))?;
         }
@@ -230,10 +287,11 @@ fn make(args: &WritesArgs, log: &LogReader, path: &Path, out: &mut Out) -> Resul
 }
 
 /// Copies what a file holds; holes stay holes.
-fn copy(from: &File, len: u64, to: &mut ImageFile) -> std::io::Result<()> {
+fn copy(from: &File, len: u64, to: &mut Made<'_>) -> io::Result<()> {
     let mut buffer = vec![0; 1 << 20];
     let mut at = 0;
     while let Some((start, end)) = next_data(from, at)? {
+        to.seen.add(0, start.min(len).saturating_sub(at));
         at = start;
         while at < end.min(len) {
             let part = usize::try_from(end.min(len) - at).unwrap_or(usize::MAX).min(buffer.len());

@@ -4,7 +4,7 @@
 #[path = "../../studies/tests/small/mod.rs"]
 mod small;
 
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,6 +16,7 @@ use nearside_apps::rocksdb::{Beside, Database};
 use nearside_apps::swap::{Load, Swap};
 use nearside_apps::{Asked, Drive, Group, Kind, Volume, in_group};
 use nearside_conformance::needs;
+use nearside_conformance::volume::install;
 use nearside_studies::{Paper, Record};
 
 fn program() -> &'static Path {
@@ -89,13 +90,13 @@ fn major_faults(process: u32) -> u64 {
 fn missed_under_pressure(options: &[&str]) -> u64 {
     const PIECE: usize = 1 << 20;
     let folder = tempfile::tempdir().unwrap();
-    let script = folder.path().join("nearside");
+    let (written, script) = (folder.path().join("script"), folder.path().join("nearside"));
     let content: Vec<u8> = (0..32 * PIECE).map(|at| (at / 512 % 251) as u8).collect();
     let missed = in_group(128 << 20, |group| {
         let inside = group.command(&Command::new(program()));
         let words: Vec<String> = inside.get_args().map(|word| format!("'{}'", word.display())).collect();
-        std::fs::write(&script, format!("#!/bin/sh\nexec /bin/sh {} \"$@\"\n", words.join(" ")))?;
-        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
+        std::fs::write(&written, format!("#!/bin/sh\nexec /bin/sh {} \"$@\"\n", words.join(" ")))?;
+        install(&written, &script);
         let drive = Drive::attach(&script, "dram:32MiB", options)?;
         let device = std::fs::File::options().write(true).open(drive.device())?;
         content

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nearside_conformance::needs;
-use nearside_conformance::volume::{Mounted, ext, must};
+use nearside_conformance::volume::{Mounted, ext, install, must};
 
 /// One test at a time: what another one starts has this one's files open until it is another program, a loop
 /// device that is to go among them.
@@ -118,7 +118,7 @@ fn a_live_volume_is_searched_by_the_socket() {
 fn another_user_asks_in_its_own_name(folder: &Path, volume: &Path, socket: &str) {
     use std::os::unix::fs::PermissionsExt;
     let command = folder.join("nearside");
-    fs::copy(env!("CARGO_BIN_EXE_nearside"), &command).unwrap();
+    install(env!("CARGO_BIN_EXE_nearside").as_ref(), &command);
     fs::set_permissions(folder, fs::Permissions::from_mode(0o711)).unwrap();
     fs::write(volume.join("private"), "ERROR\n").unwrap();
     fs::set_permissions(volume.join("private"), fs::Permissions::from_mode(0o600)).unwrap();

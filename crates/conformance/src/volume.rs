@@ -25,6 +25,14 @@ pub fn must(command: &mut Command) -> Output {
     output
 }
 
+/// Makes a program of a file, by a process of its own: what is open for writing in this one a child of
+/// another test's thread has open as well, until it is another program, and the kernel runs no file that
+/// somebody may write.
+#[track_caller]
+pub fn install(from: &Path, to: &Path) {
+    must(tool("install").args(["-m", "755"]).args([from, to]));
+}
+
 /// The tools that make a volume of this kind: `ext2`, `ext3`, `ext4` or `f2fs`.
 pub fn tools(kind: &str) -> &'static [&'static str] {
     if kind == "f2fs" { &["mkfs.f2fs", "sload.f2fs"] } else { &["mke2fs"] }

@@ -2,14 +2,13 @@
 //! installed into an environment of their own, and pytest runs their tests there.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::json;
 
 use crate::needs;
-use crate::volume::must;
+use crate::volume::{install, must};
 
 const NEEDED: &str = "import duckdb, fsspec, maturin, numpy, pandas, pyarrow, pytest, ray";
 
@@ -81,9 +80,9 @@ impl Package<'_> {
              metadata) shift; exec '{cargo}' metadata --filter-platform {host} \"$@\" ;;\n\
              *) exec '{cargo}' \"$@\" ;;\nesac\n"
         );
-        let cargo = folder.join("cargo");
-        fs::write(&cargo, script).unwrap();
-        fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
+        let (written, cargo) = (folder.join("script"), folder.join("cargo"));
+        fs::write(&written, script).unwrap();
+        install(&written, &cargo);
         cargo
     }
 

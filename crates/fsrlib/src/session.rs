@@ -94,6 +94,8 @@ pub struct Session<T> {
 pub struct Seen {
     files: AtomicU64,
     bytes: AtomicU64,
+    /// Bytes that there are; 0: that is not known.
+    all: AtomicU64,
 }
 
 impl Seen {
@@ -106,6 +108,18 @@ impl Seen {
     pub fn add(&self, files: u64, bytes: u64) {
         self.files.fetch_add(files, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// From here on it counts anew, and there are so many bytes in all.
+    pub fn begin(&self, all: u64) {
+        self.files.store(0, Ordering::Relaxed);
+        self.bytes.store(0, Ordering::Relaxed);
+        self.all.store(all, Ordering::Relaxed);
+    }
+
+    /// Bytes in all, where [`Seen::begin`] was told.
+    pub fn all(&self) -> Option<u64> {
+        Some(self.all.load(Ordering::Relaxed)).filter(|all| *all > 0)
     }
 }
 

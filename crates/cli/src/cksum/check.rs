@@ -12,7 +12,7 @@ use serde_json::json;
 use super::sum::Algorithm;
 use super::{CksumArgs, in_a_line};
 use crate::drive::{self, Drive};
-use crate::failure::{Failure, Outcome, complain, complain_about};
+use crate::failure::{Failure, Outcome, complain, complain_about, words};
 use crate::out::{self, Out};
 
 /// Bytes of a line at most: a path's, escaped, beside the longest checksum.
@@ -64,33 +64,54 @@ fn of_hex(text: &[u8]) -> Option<Vec<u8>> {
     pairs.0.iter().map(|[high, low]| Some(digit(high)? << 4 | digit(low)?)).collect()
 }
 
+/// A line without what it may begin with: whether a backslash says that its name is escaped, and the rest.
+fn begun(line: &[u8]) -> (bool, &[u8]) {
+    let line = line.trim_ascii_start();
+    match line.strip_prefix(b"\\") {
+        Some(line) => (true, line),
+        None => (false, line),
+    }
+}
+
+/// The algorithm that a line names, whatever else is in it.
+fn named(line: &[u8]) -> Option<Algorithm> {
+    let (_, line) = begun(line);
+    let (algorithm, _) = Algorithm::of_tag(line.split(|b| b" \t-(".contains(b)).next()?)?;
+    (algorithm != Algorithm::Crc).then_some(algorithm)
+}
+
+/// A line's algorithm, the bytes of its value, that value in digits, and the name, which may be escaped.
+type Parts<'a> = (Algorithm, usize, &'a [u8], &'a [u8]);
+
 impl Listed {
     /// `ALGORITHM (NAME) = VALUE`, or `VALUE  NAME` of the algorithm that is meant where none is named.
     fn of(line: &[u8], meant: Algorithm) -> Option<Listed> {
-        let line = line.trim_ascii_start();
-        let (escaped, line) = match line.strip_prefix(b"\\") {
-            Some(line) => (true, line),
-            None => (false, line),
-        };
-        let (algorithm, value, name) = Listed::tagged(line).or_else(|| {
-            let len = meant.tag().1 * 2;
-            let (value, rest) = line.split_at_checked(len)?;
-            // A star says that the file was read as binary.
-            let name = rest.strip_prefix(b"  ").or_else(|| rest.strip_prefix(b" *"))?;
-            Some((meant, value, name))
-        })?;
+        let (escaped, line) = begun(line);
+        let (algorithm, len, value, name) = Listed::tagged(line).or_else(|| Listed::plain(line, meant))?;
         let name = if escaped { unescaped(name)? } else { name.to_vec() };
-        let value = of_hex(value).filter(|value| value.len() == algorithm.tag().1)?;
+        let value = of_hex(value).filter(|value| value.len() == len && algorithm.may_have(len))?;
         // A sum of cksum's own has no such list.
         (algorithm != Algorithm::Crc && !name.is_empty()).then_some(Listed { algorithm, value, name })
     }
 
-    fn tagged(line: &[u8]) -> Option<(Algorithm, &[u8], &[u8])> {
+    fn tagged(line: &[u8]) -> Option<Parts<'_>> {
         let open = line.iter().position(|b| *b == b'(')?;
-        let algorithm = Algorithm::of_tag(line[..open].trim_ascii_end())?;
+        let (algorithm, len) = Algorithm::of_tag(line[..open].trim_ascii_end())?;
         let close = line.iter().rposition(|b| *b == b')').filter(|close| *close > open)?;
         let value = line[close + 1..].trim_ascii_start().strip_prefix(b"=")?;
-        Some((algorithm, value.trim_ascii_start(), &line[open + 1..close]))
+        Some((algorithm, len, value.trim_ascii_start(), &line[open + 1..close]))
+    }
+
+    fn plain(line: &[u8], meant: Algorithm) -> Option<Parts<'_>> {
+        let len = match meant {
+            // As many as there are: nothing else says it.
+            Algorithm::Blake2b => line.iter().take_while(|b| b.is_ascii_hexdigit()).count() / 2,
+            meant => meant.tag().1,
+        };
+        let (value, rest) = line.split_at_checked(len * 2)?;
+        // A star says that the file was read as binary.
+        let name = rest.strip_prefix(b"  ").or_else(|| rest.strip_prefix(b" *"))?;
+        Some((meant, len, value, name))
     }
 }
 
@@ -120,6 +141,8 @@ pub fn run(args: &CksumArgs) -> Outcome {
     let mut out = Out::new();
     let mut drive = Drive::open(&args.drive)?.with_buffer(1 << 20);
     let mut code = 0;
+    // Of what a line is said to be no checksum, where -a does not tell: of what was named last.
+    let mut tag = Algorithm::Crc.tag().0;
     for list in &args.paths {
         let named = list.as_bytes();
         let opened: io::Result<Box<dyn Read>> = match named {
@@ -127,9 +150,9 @@ pub fn run(args: &CksumArgs) -> Outcome {
             _ => File::open(list).map(|file| Box::new(file) as Box<dyn Read>),
         };
         let good = match opened {
-            Ok(list) => check(args, named, BufReader::new(list), &mut drive, &mut out)?,
+            Ok(list) => check(args, named, BufReader::new(list), &mut tag, &mut drive, &mut out)?,
             Err(error) => {
-                complain_about(named, &error.to_string());
+                complain_about(named, &words(&error));
                 false
             }
         };
@@ -146,6 +169,7 @@ fn check(
     args: &CksumArgs,
     list: &[u8],
     mut from: impl BufRead,
+    tag: &mut &'static str,
     drive: &mut Drive,
     out: &mut Out,
 ) -> Result<bool, Failure> {
@@ -156,7 +180,7 @@ fn check(
             Ok(Some(line)) => line,
             Ok(None) => break,
             Err(error) => {
-                complain_about(list, &error.to_string());
+                complain_about(list, &words(&error));
                 return Ok(false);
             }
         };
@@ -164,7 +188,10 @@ fn check(
         if line.as_ref().is_some_and(|line| line.is_empty() || line.starts_with(b"#")) {
             continue;
         }
-        match line.and_then(|line| Listed::of(&line, args.algorithm)) {
+        if let Some(algorithm) = args.algorithm.or_else(|| line.as_deref().and_then(named)) {
+            *tag = algorithm.tag().0;
+        }
+        match line.and_then(|line| Listed::of(&line, args.algorithm.unwrap_or_default())) {
             Some(listed) => {
                 tally.formed += 1;
                 tally.check(args, &listed, drive, out)?;
@@ -172,7 +199,6 @@ fn check(
             None => {
                 tally.malformed += 1;
                 if args.warn {
-                    let (tag, _) = args.algorithm.tag();
                     complain_about(list, &format!("{number}: improperly formatted {tag} checksum line"));
                 }
             }
@@ -195,7 +221,7 @@ impl Tally {
             return Ok(());
         }
         let mut alike = None;
-        listed.algorithm.of_files(drive, &[path], false, |sum| {
+        listed.algorithm.of_files(listed.value.len(), drive, &[path], false, |sum| {
             alike = Some(sum.value == listed.value);
             Ok(())
         })?;
@@ -283,10 +309,39 @@ mod tests {
             b"CRC32C )x( = 0123abcd",
             b"CRC (x) = 0123abcd",
             b"CRC32C (x) = 0123abcd ",
+            b"CRC32C-32 (x) = 0123abcd",
+            b"BLAKE2b-16 (x) = 01",
+            b"BLAKE2b-12 (x) = 012",
+            b"BLAKE2b-0 (x) = ",
+            b"BLAKE2b-16x (x) = 0123",
+            b"BLAKE2b (x) = 0123",
             b"WHAT (x) = 0123abcd",
             b"\xff\xff\xff\xff\xff\xff\xff\xff\xff",
         ] {
             assert_eq!(of(bad), None, "{}", bad.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn blake2b_of_as_many_bytes_as_a_line_has() {
+        let of = |line: &[u8]| Listed::of(line, Algorithm::Blake2b).map(|l| (l.algorithm, l.value, l.name));
+        let two = Some((Algorithm::Blake2b, vec![1, 0x23], b"x".to_vec()));
+        assert_eq!(of(b"0123  x"), two);
+        assert_eq!(of(b"BLAKE2b-16 (x) = 0123"), two);
+        let longest = [&[b'a'; 128][..], b"  x"].concat();
+        assert_eq!(of(&longest).map(|(_, value, _)| value.len()), Some(64));
+        let longer = [&longest[..2], &longest[..]].concat();
+        for bad in [&b"012  x"[..], b"  x", b"x", &longer[..]] {
+            assert_eq!(of(bad), None, "{}", bad.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn what_a_line_names() {
+        assert_eq!(named(b" \\MD5 (x) = 0"), Some(Algorithm::Md5));
+        assert_eq!(named(b"BLAKE2b-7"), Some(Algorithm::Blake2b));
+        for none in [&b""[..], b"CRC (x) = 0", b"md5 (x) = 0", b"MD5x"] {
+            assert_eq!(named(none), None, "{}", none.escape_ascii());
         }
     }
 }

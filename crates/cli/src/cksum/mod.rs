@@ -38,9 +38,9 @@ pub struct CksumArgs {
     /// Absolute paths in the volume; with -c lists of this host, - for standard input
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
-    /// Which checksum
-    #[arg(short = 'a', long, value_enum, default_value_t)]
-    algorithm: Algorithm,
+    /// Which checksum [default: sha256]
+    #[arg(short = 'a', long, value_enum)]
+    algorithm: Option<Algorithm>,
     /// ALGORITHM (PATH) = CHECKSUM
     #[arg(long, overrides_with = "untagged")]
     tag: bool,
@@ -91,13 +91,15 @@ pub fn run(mut args: CksumArgs) -> Outcome {
     if args.check {
         return check::run(&args);
     }
-    let (tag, _) = args.algorithm.tag();
+    let algorithm = args.algorithm.unwrap_or_default();
+    let (tag, len) = algorithm.tag();
     let mut out = Out::new();
     let mut drive = Drive::open_for(&args.drive, &mut args.paths)?;
-    if args.algorithm.in_the_drive().is_none() {
+    if algorithm.in_the_drive().is_none() {
         drive = drive.with_buffer(1 << 20);
     }
-    let code = args.algorithm.of_files(&mut drive, &args.paths, args.recursive, |sum| {
+    drive.expect(&args.paths, 0..u64::MAX)?;
+    let code = algorithm.of_files(len, &mut drive, &args.paths, args.recursive, |sum| {
         let hex = out::hex(sum.value);
         if args.drive.json {
             let path = out::text(sum.name);
@@ -106,11 +108,11 @@ pub fn run(mut args: CksumArgs) -> Outcome {
         }
         let (mark, name) = match out.terminal {
             true => ("", out.shown(sum.name)),
-            false if args.algorithm == Algorithm::Crc => ("", sum.name.into()),
+            false if algorithm == Algorithm::Crc => ("", sum.name.into()),
             false => in_a_line(sum.name),
         };
         write!(out, "{mark}")?;
-        if args.algorithm == Algorithm::Crc {
+        if algorithm == Algorithm::Crc {
             let value = sum.value.iter().fold(0u32, |value, byte| value << 8 | u32::from(*byte));
             write!(out, "{value} {} ", sum.size)?;
             out.line(&name)?;

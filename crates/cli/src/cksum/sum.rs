@@ -3,6 +3,9 @@
 
 use std::ffi::OsString;
 
+use blake2::Blake2bVarCore;
+use blake2::digest::Output;
+use blake2::digest::block_api::{Buffer, UpdateCore, VariableOutputCore};
 use clap::ValueEnum;
 use nearside_fsrlib::{Digest, Operation, Record};
 use sha2::digest::DynDigest;
@@ -41,8 +44,17 @@ pub enum Algorithm {
 /// One that is computed here.
 enum Hasher {
     Crypto(Box<dyn DynDigest>),
+    Blake2b(Box<Blake2b>),
     Blake3(Box<blake3::Hasher>),
     Crc { crc: u32, len: u64 },
+}
+
+/// BLAKE2b whose value has as many bytes as a list says. Its crate's other types have to know that when they
+/// are compiled.
+struct Blake2b {
+    core: Blake2bVarCore,
+    buffer: Buffer<Blake2bVarCore>,
+    len: usize,
 }
 
 /// A file whose bytes are on their way.
@@ -79,9 +91,21 @@ impl Algorithm {
         }
     }
 
-    /// What has this name in lists.
-    pub fn of_tag(tag: &[u8]) -> Option<Algorithm> {
-        Algorithm::value_variants().iter().copied().find(|algorithm| algorithm.tag().0.as_bytes() == tag)
+    /// What has this name in lists, with the bytes of its value: BLAKE2b's may say them (`BLAKE2b-256`).
+    pub fn of_tag(tag: &[u8]) -> Option<(Algorithm, usize)> {
+        if let Some(bits) = tag.strip_prefix(b"BLAKE2b-") {
+            let bits: usize = std::str::from_utf8(bits).ok()?.parse().ok()?;
+            return bits.is_multiple_of(8).then_some((Algorithm::Blake2b, bits / 8));
+        }
+        let is_it = |algorithm: &Algorithm| algorithm.tag().0.as_bytes() == tag;
+        let algorithm = Algorithm::value_variants().iter().copied().find(is_it)?;
+        Some((algorithm, algorithm.tag().1))
+    }
+
+    /// Whether a value of it may have so many bytes.
+    pub fn may_have(self, len: usize) -> bool {
+        let (_, whole) = self.tag();
+        len == whole || self == Algorithm::Blake2b && (1..whole).contains(&len)
     }
 
     /// The drive's, where it knows it.
@@ -94,9 +118,10 @@ impl Algorithm {
         })
     }
 
-    fn hasher(self) -> Hasher {
+    fn hasher(self, len: usize) -> Hasher {
         Hasher::Crypto(match self {
             Algorithm::Crc32c | Algorithm::Xxh3 | Algorithm::Crc => return Hasher::Crc { crc: 0, len: 0 },
+            Algorithm::Blake2b => return Hasher::Blake2b(Box::new(Blake2b::new(len))),
             Algorithm::Blake3 => return Hasher::Blake3(Box::default()),
             Algorithm::Sha256 => Box::new(sha2::Sha256::default()),
             Algorithm::Sha224 => Box::new(sha2::Sha224::default()),
@@ -104,13 +129,14 @@ impl Algorithm {
             Algorithm::Sha512 => Box::new(sha2::Sha512::default()),
             Algorithm::Sha1 => Box::new(sha1::Sha1::default()),
             Algorithm::Md5 => Box::new(md5::Md5::default()),
-            Algorithm::Blake2b => Box::new(blake2::Blake2b512::default()),
         })
     }
 
-    /// The sums of files, each to `sink`. What cannot be read is said on standard error; the exit status.
+    /// The sums of files, of `len` bytes, each to `sink`. What cannot be read is said on standard error; the
+    /// exit status.
     pub fn of_files(
         self,
+        len: usize,
         drive: &mut Drive,
         paths: &[OsString],
         recursive: bool,
@@ -134,7 +160,7 @@ impl Algorithm {
                 // A long file comes in several answers.
                 Record::File { .. } if file.as_ref().is_some_and(|file| file.goes_on(name)) => {}
                 Record::File { size, .. } => {
-                    let next = File { name: name.to_vec(), size, fed: 0, hasher: self.hasher() };
+                    let next = File { name: name.to_vec(), size, fed: 0, hasher: self.hasher(len) };
                     if let Some(file) = file.replace(next) {
                         file.end(&mut sink)?;
                     }
@@ -192,10 +218,30 @@ fn crc(crc: u32, byte: u8) -> u32 {
     crc << 8 ^ TABLE[usize::from((crc >> 24) as u8 ^ byte)]
 }
 
+impl Blake2b {
+    fn new(len: usize) -> Blake2b {
+        // Without salt, personalization and key.
+        let core = Blake2bVarCore::new_with_params(&[], &[], 0, len);
+        Blake2b { core, buffer: Buffer::<Blake2bVarCore>::default(), len }
+    }
+
+    fn feed(&mut self, bytes: &[u8]) {
+        let Blake2b { core, buffer, .. } = self;
+        buffer.digest_blocks(bytes, |blocks| core.update_blocks(blocks));
+    }
+
+    fn value(mut self) -> Vec<u8> {
+        let mut whole = Output::<Blake2bVarCore>::default();
+        self.core.finalize_variable_core(&mut self.buffer, &mut whole);
+        whole[..self.len].to_vec()
+    }
+}
+
 impl Hasher {
     fn feed(&mut self, bytes: &[u8]) {
         match self {
             Hasher::Crypto(hasher) => hasher.update(bytes),
+            Hasher::Blake2b(hasher) => hasher.feed(bytes),
             Hasher::Blake3(hasher) => {
                 hasher.update(bytes);
             }
@@ -209,6 +255,7 @@ impl Hasher {
     fn value(self) -> Vec<u8> {
         match self {
             Hasher::Crypto(hasher) => hasher.finalize().into_vec(),
+            Hasher::Blake2b(hasher) => hasher.value(),
             Hasher::Blake3(hasher) => hasher.finalize().as_bytes().to_vec(),
             // POSIX, cksum: the length follows, its lowest byte first, without its zeros.
             Hasher::Crc { crc: sum, len } => {
@@ -225,15 +272,17 @@ mod tests {
     use super::*;
     use crate::out::hex;
 
+    fn by_pieces(algorithm: Algorithm, len: usize, bytes: &[u8]) -> String {
+        let mut hasher = algorithm.hasher(len);
+        bytes.chunks(7).for_each(|piece| hasher.feed(piece));
+        hex(&hasher.value())
+    }
+
     /// By the BLAKE3 team's test vectors (0, 1 and 1025 bytes that count up to 250), and the example of
     /// POSIX's rationale.
     #[test]
     fn those_that_coreutils_does_not_have() {
-        let of = |algorithm: Algorithm, bytes: &[u8]| {
-            let mut hasher = algorithm.hasher();
-            bytes.chunks(7).for_each(|piece| hasher.feed(piece));
-            hex(&hasher.value())
-        };
+        let of = |algorithm: Algorithm, bytes: &[u8]| by_pieces(algorithm, algorithm.tag().1, bytes);
         let counting: Vec<u8> = (0..1025u32).map(|n| (n % 251) as u8).collect();
         for (len, sum) in [
             (0, "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"),
@@ -244,5 +293,25 @@ mod tests {
         }
         assert_eq!(of(Algorithm::Crc, b""), format!("{:08x}", 4_294_967_295u32));
         assert_eq!(of(Algorithm::Crc, b"123456789"), format!("{:08x}", 930_766_865u32));
+    }
+
+    /// By `b2sum -l`, and Python's hashlib, of bytes that count up: as many as a block has, and one more.
+    #[test]
+    fn blake2b_of_other_lengths() {
+        for (len, sum) in [
+            (1, "6b"),
+            (16, "cf4ab791c62b8d2b2109c90275287816"),
+            (32, "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319"),
+        ] {
+            assert_eq!(by_pieces(Algorithm::Blake2b, len, b"abc"), sum, "{len}");
+        }
+        let counting: Vec<u8> = (0..129).collect();
+        for (len, sum) in [
+            (0, "3345524abf6bbe1809449224b5972c41790b6cf2"),
+            (128, "e6992372ab022447b34f6d6032fbab707a11adef"),
+            (129, "a7bf25f1599102ab631e3052e8303a2c097d1a7e"),
+        ] {
+            assert_eq!(by_pieces(Algorithm::Blake2b, 20, &counting[..len]), sum, "{len}");
+        }
     }
 }

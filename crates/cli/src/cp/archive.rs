@@ -15,8 +15,8 @@ use tar::{Builder, EntryType, Header};
 use nearside_fsrlib::Acl;
 
 use super::attributes::Attribute;
-use super::{BY_ACL, Destination, Done, Item, Range, Trouble, empty, words};
-use crate::failure::{Failure, complain_about};
+use super::{BY_ACL, Destination, Done, Item, Range, Trouble, empty};
+use crate::failure::{Failure, complain_about, words};
 use crate::format;
 use crate::users::Users;
 
@@ -228,8 +228,8 @@ impl Destination for Archive {
         Ok(true)
     }
 
-    fn directory(&mut self, item: &Item) -> Done {
-        self.header(item, EntryType::Directory, b"", 0, None)
+    fn directory(&mut self, item: &Item) -> Result<bool, Trouble> {
+        self.header(item, EntryType::Directory, b"", 0, None).map(|()| true)
     }
 
     fn leave(&mut self, _item: &Item) -> Done {

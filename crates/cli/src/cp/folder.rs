@@ -6,7 +6,6 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::rc::Rc;
@@ -20,8 +19,8 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::attributes::{Attribute, Copied};
-use super::{BY_ACL, Destination, Done, How, Item, Range, Trouble, empty, words};
-use crate::failure::Failure;
+use super::{BY_ACL, Destination, Done, How, Item, Range, Trouble, empty};
+use crate::failure::{Failure, words};
 use crate::format;
 use crate::hand_on::Piece;
 use crate::mounted::join;
@@ -37,11 +36,22 @@ const DIRECTORY_THERE: &str = "A directory is in its place";
 /// Bits of a mode that say what may be done with the file.
 const BITS: u16 = 0o7777;
 
+/// What the copy of a source is called.
+#[derive(Default)]
+pub struct Top {
+    /// Below the root.
+    pub to: Vec<u8>,
+    /// As the command line has it.
+    pub shown: Vec<u8>,
+    /// Which names the copy itself, and not the folder that it goes to.
+    pub own: bool,
+}
+
 /// A folder that takes copies.
 pub struct Folder {
+    /// The source that is copied.
+    pub top: Top,
     root: Rc<OwnedFd>,
-    /// Its name.
-    shown: Vec<u8>,
     how: How,
     /// The last folder that was opened, and its path below the root.
     here: (Vec<u8>, Rc<OwnedFd>),
@@ -113,9 +123,9 @@ fn permit(
     given.and(removed).map_err(why)
 }
 
-/// Whether it is a regular file of several names.
-fn has_other_names(folder: &OwnedFd, name: &[u8]) -> Result<bool, Trouble> {
-    let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+/// Whether it is a regular file of several names, or, where `flags` follow it, a link to one.
+fn has_other_names(folder: &OwnedFd, name: &[u8], flags: AtFlags) -> Result<bool, Trouble> {
+    let stat = statat(folder, name, flags)?;
     Ok(FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink > 1)
 }
 
@@ -123,8 +133,8 @@ impl Folder {
     /// The folder that the user names.
     pub fn open(path: &Path, how: How) -> io::Result<Folder> {
         let root = Rc::new(rustix::fs::open(path, FOLDER, Mode::empty())?);
-        let shown = path.as_os_str().as_bytes().to_vec();
-        Ok(Folder { here: (Vec::new(), root.clone()), root, shown, how, made: Vec::new(), open: None })
+        let here = (Vec::new(), root.clone());
+        Ok(Folder { top: Top::default(), root, how, here, made: Vec::new(), open: None })
     }
 
     /// A folder below the root, by its path.
@@ -176,9 +186,11 @@ impl Folder {
         // Nobody else reads it before it has its owner.
         let bits = if self.how.preserve { 0o600 } else { item.entry.mode & 0o777 };
         let make = || openat(&folder, name, TO_WRITE | OFlags::CREATE | OFlags::EXCL, mode(bits));
+        let named = self.top.own && item.to == self.top.to;
+        let look = if named { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         let made = match make() {
-            // What has other names is not written into where links are kept.
-            Err(Errno::EXIST) if self.how.all && has_other_names(&folder, name)? => {
+            // What has other names is not written into where links are kept, nor through a link to it.
+            Err(Errno::EXIST) if self.how.all && has_other_names(&folder, name, look)? => {
                 unlinkat(&folder, name, AtFlags::empty())?;
                 make()
             }
@@ -213,12 +225,20 @@ impl Destination for Folder {
     }
 
     fn shown(&self, item: &Item) -> Vec<u8> {
-        if item.to.is_empty() { self.shown.clone() } else { join(&self.shown, &item.to) }
+        let Top { to, shown, .. } = &self.top;
+        match item.to.strip_prefix(&to[..]) {
+            None | Some([]) => shown.clone(),
+            Some(below) => join(shown, below.strip_prefix(b"/").unwrap_or(below)),
+        }
     }
 
     fn wants(&mut self, item: &Item) -> Result<bool, Trouble> {
         if !self.how.no_clobber {
             return Ok(true);
+        }
+        if item.to.is_empty() {
+            // The root itself is there.
+            return Ok(false);
         }
         let folder = self.above(item)?;
         match statat(&folder, split(&item.to).1, AtFlags::SYMLINK_NOFOLLOW) {
@@ -228,16 +248,16 @@ impl Destination for Folder {
         }
     }
 
-    fn directory(&mut self, item: &Item) -> Done {
+    fn directory(&mut self, item: &Item) -> Result<bool, Trouble> {
         if item.to.is_empty() {
             self.made.push(false);
-            return Ok(());
+            return Ok(false);
         }
         let folder = self.above(item)?;
         let name = split(&item.to).1;
         let bits = if self.how.preserve { 0 } else { item.entry.mode & 0o1777 };
-        match mkdirat(&folder, name, mode(bits | 0o700)) {
-            Ok(()) => self.made.push(true),
+        let made = match mkdirat(&folder, name, mode(bits | 0o700)) {
+            Ok(()) => true,
             Err(Errno::EXIST) => {
                 match openat(&folder, name, FOLDER | OFlags::NOFOLLOW, Mode::empty()) {
                     Err(Errno::NOTDIR | Errno::LOOP) => {
@@ -245,11 +265,12 @@ impl Destination for Folder {
                     }
                     opened => drop(opened?),
                 }
-                self.made.push(false);
+                false
             }
             Err(errno) => return Err(errno.into()),
-        }
-        Ok(())
+        };
+        self.made.push(made);
+        Ok(made)
     }
 
     fn leave(&mut self, item: &Item) -> Done {

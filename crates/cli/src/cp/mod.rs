@@ -9,6 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -18,9 +19,10 @@ use nearside_fsrlib::{Ask, FileEntry, Operation, Record};
 
 use crate::args::DriveArgs;
 use crate::drive::{self, Drive};
-use crate::failure::{Failure, Outcome, complain, complain_of};
+use crate::failure::{Failure, Outcome, complain, complain_of, words};
 use crate::format;
 use crate::hand_on::Piece;
+use crate::mounted::join;
 use crate::out::Out;
 use crate::users::{NamesArgs, Users};
 
@@ -31,7 +33,7 @@ mod walk;
 
 use archive::Archive;
 use attributes::{Attribute, Which};
-use folder::Folder;
+use folder::{Folder, Top};
 use walk::Copy;
 
 const EXAMPLES: &str = "\
@@ -43,8 +45,9 @@ Examples:
   nearside cp -d disk.img --tar home.tar --names /home    # owners by the volume's own names, and by numbers
 
 Exit status: 0 all is copied, 1 something is not, 2 the drive failed. Below DEST no symbolic link is followed: one that is in a
-file's place is an error. -p keeps ACLs with modes, -a other extended attributes too, as far as the caller may set them and the
-destination keeps them; an archive has both (tar --xattrs --acls unpacks them).";
+file's place is an error, and so is a file there of another source (where directories of theirs meet, GNU cp keeps the last).
+-p keeps ACLs with modes, -a other extended attributes too, as far as the caller may set them and the destination keeps them; an
+archive has both (tar --xattrs --acls unpacks them).";
 
 /// Copy files and trees to this host, or into a tar archive
 #[derive(Args)]
@@ -173,12 +176,6 @@ impl From<io::Error> for Trouble {
     }
 }
 
-/// The system's words for an error, as its tools print them.
-fn words(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
-}
-
 /// Where copies go. Directories come before what is in them.
 pub trait Destination {
     /// How messages name an item.
@@ -187,8 +184,8 @@ pub trait Destination {
     fn ends_directories(&self) -> bool;
     /// Whether it is to be copied, as far as what is there already has a say.
     fn wants(&mut self, item: &Item) -> Result<bool, Trouble>;
-    /// A directory.
-    fn directory(&mut self, item: &Item) -> Done;
+    /// A directory; whether it was not there before.
+    fn directory(&mut self, item: &Item) -> Result<bool, Trouble>;
     /// All that is in that directory has come.
     fn leave(&mut self, item: &Item) -> Done;
     /// Another name of what was copied to `first`.
@@ -273,6 +270,7 @@ pub fn run(mut args: CpArgs) -> Outcome {
     };
     let mut copy = Copy::new(drive, how);
     let found = look_up(&mut copy, &sources)?;
+    copy.expect(found.iter().map(|(_, entry)| entry));
     let copied = match &args.tar {
         Some(file) => into_archive(&mut copy, file, users, found),
         None => into_folder(&mut copy, &args, named.as_deref(), found),
@@ -344,6 +342,7 @@ fn into_folder(
     found: Vec<(Vec<u8>, FileEntry<'static>)>,
 ) -> Placed {
     let several = copy.how.several;
+    let typed = args.target_directory.as_ref().map_or(named.unwrap_or_default(), |folder| folder.as_os_str());
     let (root, name) = match place(args, named, several, found.first().map(|(_, entry)| entry)) {
         Ok(place) => place,
         Err(refused) => return Ok(Err(refused)),
@@ -354,6 +353,12 @@ fn into_folder(
     };
     for (from, entry) in found {
         let to = name.clone().unwrap_or_else(|| base(&from).to_vec());
+        let shown = match (&name, last(&from)) {
+            (Some(_), _) => typed.as_bytes().to_vec(),
+            (None, b"..") => join(typed.as_bytes(), b"."),
+            (None, last) => join(typed.as_bytes(), last),
+        };
+        folder.top = Top { to: to.clone(), shown, own: name.is_some() };
         copy.source(&mut folder, Item::new(from, to, entry))?;
     }
     folder.finish().map(Ok)
@@ -379,7 +384,11 @@ fn place(
     }
     let kind = if own_name { fs::symlink_metadata(named) } else { fs::metadata(named) };
     match kind {
-        Ok(kind) if kind.is_dir() && own_name && directory => return Ok((named.to_owned(), Some(vec![]))),
+        // What is no directory takes no directory's place: that is an error below, and not one where what is
+        // there stays.
+        Ok(kind) if kind.is_dir() && own_name && (directory || args.no_clobber) => {
+            return Ok((named.to_owned(), Some(vec![])));
+        }
         Ok(kind) if kind.is_dir() && !own_name => return Ok((named.to_owned(), None)),
         Err(error) if several => return Err(refused(&words(&error))),
         Ok(_) if several => return Err(refused("Not a directory")),
@@ -387,7 +396,9 @@ fn place(
     }
     let mut named = named.to_owned();
     let link = fs::symlink_metadata(&named).is_ok_and(|kind| kind.is_symlink());
-    if link && first.is_some_and(|entry| format::letter(entry.mode) == '-') {
+    // Where links are kept, a file of several names is not written into: the copy takes the link's place.
+    let gives_way = args.archive && fs::metadata(&named).is_ok_and(|file| file.is_file() && file.nlink() > 1);
+    if link && !gives_way && first.is_some_and(|entry| format::letter(entry.mode) == '-') {
         // The user's own link, which was named.
         named = fs::canonicalize(&named).map_err(|error| refused(&words(&error)))?;
     }
@@ -399,9 +410,14 @@ fn place(
     Ok((parent.unwrap_or(Path::new(".")).to_owned(), Some(name.as_bytes().to_vec())))
 }
 
+/// A path's last name; none of the root's.
+fn last(path: &[u8]) -> &[u8] {
+    path.split(|b| *b == b'/').rfind(|name| !name.is_empty()).unwrap_or_default()
+}
+
 /// The name that a copy has in a folder; none: what is in the directory goes into the folder itself.
 fn base(path: &[u8]) -> &[u8] {
-    let last = path.split(|b| *b == b'/').rfind(|name| !name.is_empty()).unwrap_or_default();
+    let last = last(path);
     if matches!(last, b"." | b"..") { b"" } else { last }
 }
 

@@ -7,9 +7,8 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use nearside_fsrlib::{Ask, EXTENT_ZEROS, Failure as Refusal, Operation, Record, Target};
+use nearside_fsrlib::{Ask, EXTENT_ZEROS, Failure as Refusal, FileEntry, Operation, Record, Seen, Target};
 use serde_json::{Value, json};
 
 use super::attributes::{self, Taking, Which};
@@ -36,7 +35,9 @@ pub struct Copy {
     writing: Writing,
     /// Directories of this source that were gone into.
     entered: HashSet<u64>,
-    /// Where each went, of several sources.
+    /// Of several sources, where each goes, and its path.
+    sources: HashSet<(Vec<u8>, Vec<u8>)>,
+    /// And where all went that is in them.
     taken: HashSet<Vec<u8>>,
 }
 
@@ -55,17 +56,11 @@ struct Counts {
     failed: u64,
 }
 
-/// How far it has come, for whoever shows progress.
-#[derive(Default)]
-struct Far {
-    files: AtomicU64,
-    bytes: AtomicU64,
-}
-
 /// All but the drive.
 struct Writing {
     counts: Counts,
-    far: Arc<Far>,
+    /// How far it has come, for whoever shows progress.
+    far: Arc<Seen>,
     /// Where a file of several names went; `None`: it did not arrive.
     links: HashMap<u64, Option<Vec<u8>>>,
     out: Option<Out>,
@@ -110,11 +105,8 @@ fn is_name(name: &[u8]) -> bool {
 impl Copy {
     /// Nothing is copied yet.
     pub fn new(drive: Drive, how: How) -> Copy {
-        let far = Arc::<Far>::default();
-        let seen = far.clone();
-        let progress = Progress::new("copied", move || {
-            (seen.files.load(Ordering::Relaxed), seen.bytes.load(Ordering::Relaxed))
-        });
+        let far = Arc::<Seen>::default();
+        let drive = drive.with_progress(Progress::of("copied", far.clone()));
         let writing = Writing {
             counts: Counts::default(),
             far,
@@ -123,8 +115,21 @@ impl Copy {
             at: 0,
             now: Now::default(),
         };
-        let drive = drive.with_progress(progress.beside_output(how.verbose));
-        Copy { drive, how, writing, entered: HashSet::new(), taken: HashSet::new() }
+        let (entered, sources, taken) = (HashSet::new(), HashSet::new(), HashSet::new());
+        Copy { drive, how, writing, entered, sources, taken }
+    }
+
+    /// What is to be copied: where no directory is among it, it is known how much there is.
+    pub fn expect<'e>(&self, mut entries: impl Iterator<Item = &'e FileEntry<'static>>) {
+        let all = entries.try_fold(0u64, |all, entry| match format::letter(entry.mode) {
+            'd' => None,
+            // Of holes nothing is read.
+            '-' => Some(all.saturating_add(entry.size.min(entry.sectors.saturating_mul(512)))),
+            _ => Some(all),
+        });
+        if let Some(all) = all {
+            self.writing.far.begin(all);
+        }
     }
 
     /// Says what is wrong, and counts it.
@@ -169,14 +174,22 @@ impl Copy {
     /// Copies what one path of the command line names.
     pub fn source(&mut self, to: &mut dyn Destination, item: Item) -> Result<(), Failure> {
         self.entered.clear();
-        if !format::is_directory(item.entry.mode) {
+        let directory = format::is_directory(item.entry.mode);
+        if directory && !self.how.recursive {
+            self.failed(&item.from, "Is a directory (-r copies it)");
+            return Ok(());
+        }
+        // Two names of one file are two sources, of which the second finds its place taken.
+        let names = item.from.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".");
+        let path = names.collect::<Vec<_>>().join(&b'/');
+        if self.how.several && !self.sources.insert((item.to.clone(), path)) {
+            complain_about(&item.from, "warning: specified more than once");
+            return Ok(());
+        }
+        if !directory {
             let mut plan = Plan::default();
             self.plan(to, item, &mut plan)?;
             return self.files(to, plan);
-        }
-        if !self.how.recursive {
-            self.failed(&item.from, "Is a directory (-r copies it)");
-            return Ok(());
         }
         let mut steps = vec![Step::Enter(item)];
         while let Some(step) = steps.pop() {
@@ -209,11 +222,14 @@ impl Copy {
         }
         let entered = to.directory(&item);
         item.attributes = Vec::new();
-        if !self.writing.came(to, &item, entered)? {
+        let made = matches!(entered, Ok(true));
+        if !self.writing.came(to, &item, entered.map(drop))? {
             return Ok(());
         }
         self.writing.counts.directories += 1;
-        self.writing.say(to, &item)?;
+        if made {
+            self.writing.say(to, &item)?;
+        }
         let (mut plan, mut directories) = (Plan::default(), Vec::new());
         for below in self.list(&item)? {
             match format::is_directory(below.entry.mode) {
@@ -272,10 +288,6 @@ impl Copy {
 
     /// What is no directory: done, or put down to be done.
     fn plan(&mut self, to: &mut dyn Destination, mut item: Item, plan: &mut Plan) -> Result<(), Failure> {
-        if self.how.several && !self.taken.insert(item.to.clone()) {
-            self.failed(&item.from, "Another source has taken its place");
-            return Ok(());
-        }
         match to.wants(&item) {
             Ok(true) => {}
             Ok(false) => {
@@ -283,6 +295,10 @@ impl Copy {
                 return Ok(());
             }
             Err(trouble) => return self.writing.came(to, &item, Err(trouble)).map(drop),
+        }
+        if self.how.several && !self.taken.insert(item.to.clone()) {
+            self.failed(&item.from, "Another source has taken its place");
+            return Ok(());
         }
         if self.how.all && item.entry.links > 1 {
             if self.writing.links.contains_key(&item.entry.ino) {
@@ -574,7 +590,7 @@ impl Writing {
                 };
                 self.now.failed = !self.came(to, item, written)?;
                 self.now.bytes += bytes.len() as u64;
-                self.far.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                self.far.add(0, bytes.len() as u64);
             }
             Ok(Record::Failed { failure, .. }) | Err(failure) => {
                 self.now.failed = true;
@@ -616,7 +632,7 @@ impl Writing {
         let handed = to.hand_on(offset, len, piece);
         if is_image {
             self.now.handed_on += handed as u64;
-            self.far.bytes.fetch_add(handed as u64, Ordering::Relaxed);
+            self.far.add(0, handed as u64);
         }
         Ok(handed)
     }
@@ -639,7 +655,7 @@ impl Writing {
                 self.counts.files += 1;
                 self.counts.bytes += item.entry.size;
                 self.counts.handed_on += handed_on;
-                self.far.files.fetch_add(1, Ordering::Relaxed);
+                self.far.add(1, 0);
                 self.arrived(item);
             }
         }

@@ -10,10 +10,11 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use nearside_embedded::partition::{Logical, Wanted};
-use nearside_fsrlib::FileEntry;
+use nearside_fsrlib::{FileEntry, Seen};
 use serde_json::json;
 
 use crate::args::DriveArgs;
@@ -22,6 +23,7 @@ use crate::failure::{Failure, Outcome, complain_about};
 use crate::format::{self, Times};
 use crate::mounted::join;
 use crate::out::{self, Out};
+use crate::progress::Progress;
 
 mod side;
 
@@ -127,6 +129,10 @@ pub fn run(args: DiffArgs) -> Outcome {
         }
         None => Side::Host { root: other_root.as_bytes().to_vec() },
     };
+    let seen: Vec<Arc<Seen>> = [&first, &second].into_iter().filter_map(Side::seen).collect();
+    let sum = |(files, bytes): (u64, u64), (more, longer): (u64, u64)| (files + more, bytes + longer);
+    let so_far = move || seen.iter().map(|seen| seen.get()).fold((0, 0), sum);
+    let progress = Progress::new("in the drives", so_far);
     let mut diff = Diff {
         args: &args,
         sides: [first, second],
@@ -137,6 +143,7 @@ pub fn run(args: DiffArgs) -> Outcome {
         failed: false,
     };
     diff.all()?;
+    drop(progress);
     let Diff { sides, mut out, differs, failed, .. } = diff;
     for side in sides {
         if let Side::Drive { drive, .. } = side {
@@ -149,7 +156,8 @@ pub fn run(args: DiffArgs) -> Outcome {
 
 fn open(args: &DriveArgs, root: OsString) -> Result<Side, Failure> {
     let mut paths = vec![root];
-    let drive = Box::new(Drive::open_for(args, &mut paths)?);
+    // Progress is that of both drives.
+    let drive = Box::new(Drive::open_for(args, &mut paths)?.with_progress(Progress::default()));
     match &paths[..] {
         [root] => Ok(Side::Drive { drive, root: root.as_bytes().to_vec() }),
         _ => Err("diff: the pattern matches several paths".to_owned().into()),

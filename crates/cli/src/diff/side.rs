@@ -7,13 +7,14 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use nearside_fsrlib::{Ask, Digest, Failure as Refusal, FileEntry, Operation, Record, Target};
+use nearside_fsrlib::{Ask, Digest, Failure as Refusal, FileEntry, Operation, Record, Seen, Target};
 use rustix::fs::{major, minor};
 use sha2::Digest as _;
 
 use crate::drive::Drive;
-use crate::failure::{Failure, complain_about, complain_of};
+use crate::failure::{Failure, complain_about, complain_of, words};
 use crate::mounted::join;
 
 /// A tree, by its root.
@@ -28,8 +29,7 @@ pub enum Side {
 pub type Known<T> = Result<Option<T>, Failure>;
 
 fn failed<T>(path: &[u8], error: &io::Error) -> Option<T> {
-    let text = error.to_string();
-    complain_about(path, text.split(" (os error").next().unwrap_or_default());
+    complain_about(path, &words(error));
     None
 }
 
@@ -66,6 +66,14 @@ impl Side {
     pub fn path(&self, below: &[u8]) -> Vec<u8> {
         let (Side::Drive { root, .. } | Side::Host { root }) = self;
         if below.is_empty() { root.clone() } else { join(root, below) }
+    }
+
+    /// How far its drive has come.
+    pub fn seen(&self) -> Option<Arc<Seen>> {
+        match self {
+            Side::Drive { drive, .. } => Some(drive.seen()),
+            Side::Host { .. } => None,
+        }
     }
 
     /// What the root is, behind links.

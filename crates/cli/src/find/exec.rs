@@ -5,6 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process;
 
 use crate::failure::complain;
+use crate::progress;
 
 /// A program and its words; `{}` stands for the path.
 #[derive(Debug)]
@@ -82,6 +83,7 @@ fn with(word: &OsString, path: &[u8]) -> OsString {
 
 fn run(words: &[OsString]) -> bool {
     let Some((program, words)) = words.split_first() else { return true };
+    progress::give_way();
     match process::Command::new(program).args(words).status() {
         Ok(status) => status.success(),
         Err(e) => {

@@ -8,13 +8,12 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::slice;
 
-use nearside_fsrlib::FileEntry;
+use nearside_fsrlib::{FileEntry, Reading, fnmatch};
 
 use super::exec::Command;
 use super::numbers::{Age, Number, Perm, Size, digits};
 use super::printf::Format;
 use super::regex::{Regex, Syntax};
-use crate::fnmatch::fnmatch;
 use crate::format::{self, Times};
 use crate::terminal;
 use crate::users::Users;
@@ -603,10 +602,10 @@ impl Test {
         match self {
             Test::True => true,
             Test::False => false,
-            Test::Name { glob, ignore_case } => fnmatch(glob, base(&entry.path), *ignore_case),
-            Test::Path { glob, ignore_case } => fnmatch(glob, &entry.path, *ignore_case),
+            Test::Name { glob, ignore_case } => like(glob, base(&entry.path), *ignore_case),
+            Test::Path { glob, ignore_case } => like(glob, &entry.path, *ignore_case),
             Test::Link { glob, ignore_case } => {
-                entry.link.as_deref().is_some_and(|link| fnmatch(glob, link, *ignore_case))
+                entry.link.as_deref().is_some_and(|link| like(glob, link, *ignore_case))
             }
             Test::Regex(regex) => regex.matches(&entry.path),
             Test::Kind(kinds) => kinds.contains(&letter),
@@ -646,6 +645,11 @@ pub fn base(path: &[u8]) -> &[u8] {
         Some(base) if !base.is_empty() => base,
         _ => path,
     }
+}
+
+/// Whether all of a text matches a pattern.
+fn like(glob: &[u8], text: &[u8], ignore_case: bool) -> bool {
+    fnmatch(glob, text, Reading { utf8: terminal::utf8(), ignore_case })
 }
 
 fn kinds(text: &str) -> Result<Vec<char>, String> {

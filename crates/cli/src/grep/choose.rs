@@ -10,10 +10,11 @@ use std::path::Path;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use ignore::overrides::{Override, OverrideBuilder};
 use ignore::types::{Types, TypesBuilder};
+use nearside_fsrlib::{Glob, Reading, fnmatch};
 
 use crate::failure::Failure;
-use crate::fnmatch::fnmatch;
 use crate::out::Out;
+use crate::terminal;
 
 /// --include, --exclude and --exclude-from in the order in which they were given, which counts.
 #[derive(Clone, Debug, Default)]
@@ -136,7 +137,10 @@ impl Choice {
             globs.add(text).map_err(said)?;
         }
         let mut types = TypesBuilder::new();
-        types.add_defaults();
+        // There are hundreds, which are only looked at where one is asked for.
+        if !(args.types.is_empty() && args.types_not.is_empty()) {
+            types.add_defaults();
+        }
         args.types.iter().for_each(|name| _ = types.select(name));
         args.types_not.iter().for_each(|name| _ = types.negate(name));
         Ok(Choice {
@@ -159,7 +163,12 @@ impl Choice {
             let special = |b: &u8| b"?[]{}\\/!".contains(b) || !b.is_ascii();
             !glob.iter().any(special) && !glob.windows(2).any(|two| two == b"**")
         };
-        let taken = self.files.iter().all(|(glob, takes)| *takes && plain(glob));
+        // As many as a drive takes of a request.
+        let steps = |glob: &[u8]| Glob::new(glob).map_or(u64::MAX, |glob| glob.most_steps());
+        let steps = self.files.iter().map(|(glob, _)| steps(glob)).fold(0, u64::saturating_add);
+        let bytes: usize = self.files.iter().map(|(glob, _)| glob.len() + 64).sum();
+        let few = steps <= Glob::MOST_STEPS && bytes <= Glob::MOST_BYTES;
+        let taken = few && self.files.iter().all(|(glob, takes)| *takes && plain(glob));
         let alone = self.directories.is_empty() && self.globs.is_empty() && self.types.is_empty();
         (alone && taken).then(|| self.files.iter().map(|(glob, _)| glob.clone()).collect())
     }
@@ -168,7 +177,7 @@ impl Choice {
     pub fn takes_named(&self, path: &[u8], directory: bool) -> bool {
         let ends = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at + 1);
         let parts: Vec<&[u8]> = std::iter::once(0).chain(ends).map(|at| &path[at..]).collect();
-        let matches = |glob: &[u8]| parts.iter().any(|part| fnmatch(glob, part, false));
+        let matches = |glob: &[u8]| parts.iter().any(|part| like(glob, part));
         match directory {
             true => !self.directories.iter().any(|glob| matches(glob)),
             false => self.by_rules(matches),
@@ -178,7 +187,7 @@ impl Choice {
     /// Whether an entry of a tree is meant.
     pub fn takes(&self, path: &[u8], directory: bool) -> bool {
         let name = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
-        let matches = |glob: &[u8]| fnmatch(glob, name, false);
+        let matches = |glob: &[u8]| like(glob, name);
         let by_rules = match directory {
             true => !self.directories.iter().any(|glob| matches(glob)),
             false => self.by_rules(matches),
@@ -201,6 +210,11 @@ impl Choice {
             (None, None) => true,
         }
     }
+}
+
+/// Whether a name matches a pattern of GNU grep's.
+fn like(glob: &[u8], name: &[u8]) -> bool {
+    fnmatch(glob, name, Reading { utf8: terminal::utf8(), ignore_case: false })
 }
 
 /// The types, as ripgrep lists them.

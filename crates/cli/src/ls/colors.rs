@@ -2,9 +2,8 @@
 
 use std::collections::HashMap;
 
-use nearside_fsrlib::FileEntry;
+use nearside_fsrlib::{FileEntry, Reading, fnmatch};
 
-use crate::fnmatch::fnmatch;
 use crate::format;
 
 /// GNU ls's own, where LS_COLORS says nothing.
@@ -74,7 +73,7 @@ impl Colors {
             return Some(Colors::of(&colors));
         }
         let term = said("TERM").unwrap_or_default();
-        let known = |pattern: &&str| fnmatch(pattern.as_bytes(), term.as_bytes(), false);
+        let known = |pattern: &&str| fnmatch(pattern.as_bytes(), term.as_bytes(), Reading::default());
         (said("COLORTERM").is_some() || TERMINALS.iter().any(known)).then(|| Colors::of(""))
     }
 

@@ -151,6 +151,7 @@ pub fn stream(
     // Whatever is odd about the file is so at its beginning, and is said by one command.
     let next = AtomicUsize::new(0);
     let counted = Mutex::new((0, Counters::default(), 0));
+    let seen = session.seen();
     std::thread::scope(|scope| {
         for _ in 0..threads.min(parts.len()) {
             scope.spawn(|| {
@@ -160,6 +161,7 @@ pub fn stream(
                         next.store(parts.len(), Ordering::Relaxed);
                         return;
                     };
+                    seen.add(0, counters.bytes_scanned);
                     let mut counted = counted.lock().unwrap_or_else(|e| e.into_inner());
                     counted.0 += found;
                     counted.2 += 1;

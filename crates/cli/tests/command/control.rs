@@ -7,9 +7,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use nearside_conformance::needs;
+use nearside_conformance::volume::install;
 use serde_json::Value;
 
-use crate::fixture::{Ran, install, nearside, on, small};
+use crate::fixture::{Ran, nearside, on, small};
 
 const A: &str = "nqn.2026-11.example:a";
 const B: &str = "nqn.2026-11.example:b";

@@ -588,11 +588,11 @@ fn f2fs_too() {
     same(&tree, &copy);
 }
 
-/// Where copies go, by cases: the same in GNU cp, whose sources are the tree's.
+/// Where copies go, by cases, and what is said of it: the same in GNU cp, whose sources are the tree's.
 #[test]
 fn destinations_are_chosen_as_cp_does() {
     let Some(volume) = small("destinations_are_chosen_as_cp_does") else { return };
-    let cases: [&[&str]; 20] = [
+    let cases: [&[&str]; 33] = [
         &["/hello.txt", "new"],
         &["/hello.txt", "folder"],
         &["/hello.txt", "file"],
@@ -613,6 +613,19 @@ fn destinations_are_chosen_as_cp_does() {
         &["-n", "/hello.txt", "file"],
         &["/link", "new"],
         &["-P", "/link", "new"],
+        &["-nT", "/hello.txt", "."],
+        &["/hello.txt", "/hello.txt", "folder"],
+        &["-r", "/logs", "/logs/", "folder"],
+        &["-a", "/hello.txt", "to-several"],
+        &["-p", "/hello.txt", "to-several"],
+        &["-v", "/hello.txt", "new"],
+        &["-v", "/hello.txt", "./new"],
+        &["-v", "/hello.txt", "to-file"],
+        &["-v", "/hello.txt", "-t", "folder/"],
+        &["-rv", "/logs", "folder"],
+        &["-rv", "/logs", "new/"],
+        &["-rv", "/logs/.", "folder"],
+        &["-rvT", "/logs", "folder"],
     ];
     for case in cases {
         let [ours, theirs] = [true, false].map(|own| {
@@ -622,6 +635,9 @@ fn destinations_are_chosen_as_cp_does() {
             fs::write(at("file"), b"was there").unwrap();
             symlink("folder", at("to-folder")).unwrap();
             symlink("file", at("to-file")).unwrap();
+            fs::write(at("several"), b"was there").unwrap();
+            fs::hard_link(at("several"), at("another")).unwrap();
+            symlink("several", at("to-several")).unwrap();
             let mut command = if own { nearside() } else { tool("cp") };
             if own {
                 command.arg("cp").arg("-d").arg(&volume.image);
@@ -644,7 +660,10 @@ fn destinations_are_chosen_as_cp_does() {
                 })
                 .collect();
             found.sort();
-            (ran.code, ran.err.is_empty(), found)
+            let mut said: Vec<String> =
+                ran.text().lines().map(|line| line.replace(volume.tree.to_str().unwrap(), "")).collect();
+            said.sort();
+            (ran.code, ran.err.is_empty(), said, found)
         });
         assert_eq!(ours, theirs, "{case:?}");
     }
@@ -665,9 +684,9 @@ fn nothing_is_written_outside() {
     let ran = volume.run("cp", &[OsStr::new("-r"), OsStr::new("/."), at("copy").as_os_str()]);
     assert_eq!(ran.code, 1);
     for words in [
-        "copy/hello.txt: A symbolic link is in its place",
-        "copy/no-newline: A symbolic link is in its place",
-        "copy/logs: What is no directory is in its place",
+        "copy/./hello.txt: A symbolic link is in its place",
+        "copy/./no-newline: A symbolic link is in its place",
+        "copy/./logs: What is no directory is in its place",
     ] {
         assert!(ran.err.contains(words), "{}", ran.err);
     }

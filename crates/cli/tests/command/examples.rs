@@ -11,14 +11,14 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
 use nearside_clock::Nanos;
-use nearside_conformance::volume::{must, tool};
+use nearside_conformance::volume::{install, must, tool};
 use nearside_conformance::{needs, volume};
 use nearside_embedded::AnyStore;
 use nearside_near_data::wire::decode_request;
 use nearside_store::{Channel, Data, FileOptions, Operation, Store, Submitted, Token};
 use tempfile::TempDir;
 
-use crate::fixture::{Ran, ext4, install, nearside, record};
+use crate::fixture::{Ran, ext4, nearside, record};
 use crate::programs::program;
 
 /// A line of shell, and where it stands.

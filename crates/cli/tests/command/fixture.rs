@@ -12,14 +12,6 @@ use nearside_conformance::{needs, volume};
 use nearside_random::Rng;
 use tempfile::TempDir;
 
-/// Makes a program of a file, by a process of its own: what is open for writing in this one a child of
-/// another test's thread has open as well, until it is another program, and the kernel runs no file that
-/// somebody may write.
-#[track_caller]
-pub fn install(from: &Path, to: &Path) {
-    volume::must(Command::new("install").args(["-m", "755"]).args([from, to]));
-}
-
 /// What a run of a program gave.
 pub struct Ran {
     pub code: i32,

@@ -38,10 +38,78 @@ fn bash_completes() {
     assert_eq!(completed(&["nearside", "gr"]), ["grep"]);
     assert_eq!(completed(&["nearside", "cp", "--targ"]), ["--target-directory"]);
     assert_eq!(completed(&["nearside", "bench", "cur"]), ["curve"]);
-    for shell in ["zsh", "fish"] {
-        let text = String::from_utf8(printed(&["completions", shell])).unwrap();
-        assert!(text.contains("target-directory") && text.contains("cksum"), "{shell}");
+}
+
+/// An interactive zsh that types by itself: a line, Tab, and a key that writes down what then stands there.
+const ZSHRC: &str = r#"
+fpath=($ZDOTDIR $fpath)
+autoload -Uz compinit
+compinit -u -D
+setopt noautolist noautomenu
+lines=("${(@f)$(<$ZDOTDIR/lines)}")
+type_next() { (( $#lines )) || exit; zle -U "$lines[1]"$'\t\r'; shift lines }
+write_down() { print -r -- "$BUFFER" >>$ZDOTDIR/completed; BUFFER=; type_next }
+zle -N zle-line-init type_next
+zle -N write_down
+bindkey '^M' write_down
+"#;
+
+#[test]
+fn zsh_completes() {
+    let Some(folder) = needs::folder("zsh_completes", &["zsh", "timeout"]) else { return };
+    let at = |name: &str| folder.path().join(name);
+    let typed = [
+        ("nearside gr", "nearside grep "),
+        ("nearside bench cur", "nearside bench curve "),
+        ("nearside grep --max-d", "nearside grep --max-depth="),
+        ("nearside cp --targ", "nearside cp --target-directory="),
+        ("nearside info --completion p", "nearside info --completion polled "),
+        ("nearside info --completion i", "nearside info --completion interrupt "),
+        ("nearside info --completion=h", "nearside info --completion=hybrid "),
+        ("nearside info -d dis", "nearside info -d disk.img "),
+    ];
+    let lines: String = typed.iter().map(|(line, _)| format!("{line}\n")).collect();
+    let files: [(&str, &[u8]); 4] = [
+        ("_nearside", &printed(&["completions", "zsh"])),
+        (".zshrc", ZSHRC.as_bytes()),
+        ("lines", lines.as_bytes()),
+        ("disk.img", b""),
+    ];
+    for (name, bytes) in files {
+        fs::write(at(name), bytes).unwrap();
     }
+    // It completes on a terminal alone, of which it has one of its own (zpty), and ends with the last line.
+    let script = "zmodload zsh/zpty; zpty shell zsh -di; while zpty -r shell; do :; done";
+    let mut zsh = tool("timeout");
+    zsh.args(["120", "zsh", "-fc", script]).env("ZDOTDIR", folder.path()).env("TERM", "dumb");
+    must(zsh.current_dir(folder.path()));
+    let completed = fs::read_to_string(at("completed")).unwrap();
+    let expected: Vec<&str> = typed.iter().map(|(_, completed)| *completed).collect();
+    assert_eq!(completed.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn fish_completes() {
+    let Some(folder) = needs::folder("fish_completes", &["fish"]) else { return };
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("nearside.fish"), printed(&["completions", "fish"])).unwrap();
+    fs::write(at("disk.img"), "").unwrap();
+    let completed = |line: &str| -> Vec<String> {
+        let mut fish = tool("fish");
+        fish.args(["--no-config", "-c", "source nearside.fish; complete -C $argv", line]);
+        let out = must(fish.current_dir(folder.path()).env("HOME", folder.path())).stdout;
+        // What it is stands behind it.
+        let word = |line: &str| line.split('\t').next().unwrap().to_owned();
+        String::from_utf8(out).unwrap().lines().map(word).collect()
+    };
+    assert_eq!(completed("nearside gr"), ["grep"]);
+    assert_eq!(completed("nearside bench cur"), ["curve"]);
+    assert_eq!(completed("nearside grep --max-d"), ["--max-depth"]);
+    assert_eq!(completed("nearside cp --targ"), ["--target-directory"]);
+    let mut values = completed("nearside info --completion ");
+    values.sort();
+    assert_eq!(values, ["hybrid", "interrupt", "polled"]);
+    assert_eq!(completed("nearside info -d dis"), ["disk.img"]);
 }
 
 #[test]
@@ -186,7 +254,8 @@ fn help_in_short_and_whole() {
 
 /// The lines of a command's help at a width.
 fn help(command: &str, flag: &str, columns: usize) -> Vec<String> {
-    let output = nearside().args([command, flag]).env("COLUMNS", columns.to_string()).output().unwrap();
+    let words = command.split(' ').chain([flag]);
+    let output = nearside().args(words).env("COLUMNS", columns.to_string()).output().unwrap();
     assert!(output.status.success(), "{command} {flag}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
@@ -226,4 +295,36 @@ fn help_wraps_at_any_width_and_the_drive_and_the_network_stand_apart() {
     let place = |what: &str| grep.iter().position(|line| line.contains(what)).unwrap();
     assert!(place("Which files:") < place("--exclude-dir") && place("--type-list") < place("Drive:"));
     assert!(place("Drive:") < place("--partition") && place("Network:") < place("--hostnqn"));
+}
+
+/// The lines below "Examples:" in the help of this command and of those below it are at each width what the
+/// source has; how many there are.
+fn examples_are_whole(command: &clap::Command, path: &str) -> usize {
+    let of = |lines: &[String]| -> Vec<String> {
+        let below = lines.iter().skip_while(|line| *line != "Examples:").skip(1);
+        below.take_while(|line| !line.is_empty()).cloned().collect()
+    };
+    let text = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+    let source = of(&text.lines().map(str::to_owned).collect::<Vec<_>>());
+    // Its help is another program's, which need not be there.
+    let other = path == "sql";
+    for columns in [40, 80, 120].into_iter().filter(|_| !source.is_empty() && !other) {
+        assert_eq!(of(&help(path, "--help", columns)), source, "{path} --help at {columns}");
+    }
+    let below = command.get_subcommands().filter(|below| below.get_name() != "help");
+    let path = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path} {name}") };
+    source.len() + below.map(|below| examples_are_whole(below, &path(below.get_name()))).sum::<usize>()
+}
+
+#[test]
+fn examples_are_whole_at_any_width() {
+    let examples = examples_are_whole(&nearside_cli::definitions(), "");
+    assert!(examples > 150, "{examples}");
+    let grep = help("grep", "--help", 40);
+    for example in [
+        "  nearside grep -d disk.img -r ERROR /var/log                 # every line with ERROR below /var/log",
+        "  nearside grep -d disk.img -c -e WARN -e ERROR --glob '/var/log/*.log'",
+    ] {
+        assert!(grep.iter().any(|line| line == example), "{example}: {grep:?}");
+    }
 }

@@ -9,8 +9,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use nearside_conformance::needs;
+use nearside_conformance::volume::install;
 
-use crate::fixture::{Ran, TEXTS, Volume, ext4, install, nearside, on, small};
+use crate::fixture::{Ran, TEXTS, Volume, ext4, nearside, on, small};
 
 /// Everything below a folder, as absolute paths of the volume.
 fn walk(tree: &Path) -> BTreeSet<Vec<u8>> {

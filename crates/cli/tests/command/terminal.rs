@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -12,16 +12,17 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use nearside_conformance::{needs, volume};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 
-use crate::fixture::{Volume, nearside};
+use crate::fixture::{Volume, nearside, small};
 
 /// Written to a terminal after a command's last byte; no command writes it.
 const END: &[u8] = b"\0end\0";
 
-/// What a command writes to a terminal, and its exit status.
-fn on_a_terminal(command: &mut Command) -> (Vec<u8>, i32) {
+/// A terminal: our end, and the one for a command.
+fn terminal() -> (File, File) {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
     let ours = openpt(flags | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&ours).unwrap();
@@ -31,6 +32,12 @@ fn on_a_terminal(command: &mut Command) -> (Vec<u8>, i32) {
     let mut modes = tcgetattr(&theirs).unwrap();
     modes.make_raw();
     tcsetattr(&theirs, OptionalActions::Now, &modes).unwrap();
+    (File::from(ours), theirs)
+}
+
+/// What a command writes to a terminal, and its exit status.
+fn on_a_terminal(command: &mut Command) -> (Vec<u8>, i32) {
+    let (mut ours, theirs) = terminal();
     let end = theirs.try_clone().unwrap();
     command.stdin(Stdio::null()).stdout(theirs.try_clone().unwrap()).stderr(theirs);
     let mut child = command.spawn().unwrap();
@@ -43,7 +50,6 @@ fn on_a_terminal(command: &mut Command) -> (Vec<u8>, i32) {
         (code, end)
     });
     let (mut written, mut piece) = (Vec::new(), [0; 4096]);
-    let mut ours = File::from(ours);
     while !written.ends_with(END) {
         match ours.read(&mut piece) {
             Ok(n) => written.extend(&piece[..n]),
@@ -271,4 +277,30 @@ fn a_pipe_gets_bytes_as_they_are() {
     let counts = run("wc", &["/same/line\nbreak", "/same/plain"]);
     let theirs = volume.tool("wc", &["/same/line\nbreak", "/same/plain"]);
     assert_eq!(counts.text(), theirs.text());
+}
+
+/// A command that waits for whoever reads what it writes says meanwhile how far it is.
+#[test]
+fn what_takes_long_says_how_long_it_still_takes() {
+    let Some(volume) = small("what_takes_long_says_how_long_it_still_takes") else { return };
+    let (mut ours, theirs) = terminal();
+    let mut cat = nearside();
+    cat.env("TERM", "xterm").args(["cat", "/large", "-d"]).arg(&volume.image).stdout(Stdio::piped());
+    let mut cat = cat.stderr(theirs.try_clone().unwrap()).spawn().unwrap();
+    let mut out = cat.stdout.take().unwrap();
+    let mut bytes = vec![0; 4 << 20];
+    out.read_exact(&mut bytes).unwrap();
+    let (mut said, mut piece, patience) = (String::new(), [0; 4096], Timespec { tv_sec: 300, tv_nsec: 0 });
+    while !said.contains(" MiB of 11.44 MiB in the drive, ") {
+        let more = poll(&mut [PollFd::new(&ours, PollFlags::IN)], Some(&patience)).unwrap();
+        assert!(more > 0, "{said:?}");
+        let n = ours.read(&mut piece).unwrap();
+        said.push_str(&String::from_utf8_lossy(&piece[..n]));
+    }
+    assert!(said.contains(" left, "), "{said:?}");
+    // It is not to wait for whoever reads that.
+    thread::spawn(move || io::copy(&mut ours, &mut io::sink()));
+    out.read_to_end(&mut bytes).unwrap();
+    assert!(cat.wait().unwrap().success());
+    assert!(bytes == fs::read(volume.tree.join("large")).unwrap());
 }

@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use nearside_conformance::needs;
+use nearside_conformance::volume::install;
 use rustix::process::Uid;
 
 use crate::server::{Kept, Program, nearside};
@@ -156,7 +157,7 @@ fn a_file_and_a_socket_beside_hostile_users() {
     std::fs::create_dir(&mount).unwrap();
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o711)).unwrap();
     let command = folder.path().join("nearside");
-    std::fs::copy(env!("CARGO_BIN_EXE_nearside"), &command).unwrap();
+    install(env!("CARGO_BIN_EXE_nearside").as_ref(), &command);
     let mut attach = nearside();
     attach.args(["attach", "--store"]).arg(&image).arg(&mount);
     let mut program = Program::start(&mut attach, folder.path());
