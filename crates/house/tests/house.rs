@@ -35,6 +35,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("firmware", &["spec", "dma", "clock", "store", "near-data", "fsr", "device"]),
     ("auth", &["spec"]),
     ("channel", &["auth"]),
+    ("openssl-loader", &[]),
     ("tls", &["auth", "channel"]),
     ("wasm", &["near-data", "ndp"]),
     ("yara", &["dma", "near-data", "ndp"]),
@@ -85,7 +86,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "loadgen", "instrument",
     ]),
     ("cli", &[
-        "spec", "auth", "channel", "tls", "wasm", "yara", "dma", "clock", "random", "store", "ndp", "device", "firmware", "driver", "front-tcp",
+        "spec", "auth", "channel", "openssl-loader", "tls", "wasm", "yara", "dma", "clock", "random", "store", "ndp", "device", "firmware", "driver", "front-tcp",
         "front-fuse", "front-vfio", "fsrlib", "embedded", "loadgen", "instrument", "studies", "demo", "apps",
     ]),
     ("sql", &["near-data", "ndp", "fsrlib", "cli"]),

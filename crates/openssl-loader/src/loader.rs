@@ -1,5 +1,7 @@
 //! The jumps, and what they lead to.
 
+// Whose version says which library it is.
+use openssl_sys as _;
 use std::ffi::{CStr, c_void};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
