@@ -33,7 +33,7 @@ else without "Rust $oldest" "that toolchain is not installed"; fi
 other=aarch64-unknown-linux-gnu
 if rustup target list --installed 2>/dev/null | grep -qx "$other"; then
   # Without TLS, programs and SQL: this machine has no OpenSSL of another processor's, and no compiler for C.
-  step "$other"; RUSTFLAGS="-D warnings" cargo check --workspace --exclude nearside-tls --exclude nearside-wasm --exclude nearside-sql --exclude nearside-python-sql --exclude nearside-ballista --no-default-features --locked -q --target "$other"
+  step "$other"; RUSTFLAGS="-D warnings" cargo check --workspace --exclude nearside-tls --exclude nearside-openssl-loader --exclude nearside-wasm --exclude nearside-sql --exclude nearside-python-sql --exclude nearside-ballista --no-default-features --locked -q --target "$other"
 else without "$other" "that target is not installed"; fi
 
 if cargo deny --version >/dev/null 2>&1; then

@@ -34,7 +34,7 @@ enum Part {
 }
 
 impl Glob {
-    /// Bytes that patterns may come to, all alternatives of their braces written out and [`EACH`] for every
+    /// Bytes that patterns may come to, all alternatives of their braces written out and 64 more for every
     /// one: as many as a request has.
     pub const MOST_BYTES: usize = crate::MAX_REQUEST;
     /// Steps ([`Glob::most_steps`]) that all patterns of a request may take on a path.
