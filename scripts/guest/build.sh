@@ -82,10 +82,9 @@ echo 00000000-0000-4000-8000-00000000c0de > root/etc/nvme/hostid
 
 # The newest nvme-cli there is, where it can be had; it is nvme-newest beside this machine's own. And LVM's program, for a
 # machine that has none.
-has_newest() { # folder, programs
+takes() { # folder, programs
     folder=$1
     shift
-    "$here/newest-programs.sh" "$folder" "$@" || return 1
     cp -r "$folder" "root/$folder"
     for pair in "$@"; do
         program=${pair#*:}
@@ -97,10 +96,17 @@ has_newest() { # folder, programs
 }
 programs=nvme-cli:nvme
 [ -z "$newest" ] || programs="nvme-cli:nvme ktls-utils:tlshd keyutils:keyctl"
-[ "$newest" ] || has_newest newest-lvm lvm2:lvm || echo "guest: no lvm could be fetched" >&2
+if [ -z "$newest" ]; then
+    if "$here/newest-programs.sh" newest-lvm lvm2:lvm; then
+        takes newest-lvm lvm2:lvm
+    else
+        echo "guest: no lvm could be fetched" >&2
+    fi
+fi
 # shellcheck disable=SC2086 # the programs are words
-if has_newest newest $programs; then
-    :
+if "$here/newest-programs.sh" newest $programs; then
+    # shellcheck disable=SC2086
+    takes newest $programs
 elif [ "$newest" ]; then
     exit 3
 else

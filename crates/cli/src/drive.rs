@@ -416,8 +416,8 @@ impl Drive {
     }
 
     /// Does an operation on each path, or on every regular file below it, and hands each result to `sink`
-    /// with its file's name, and that one of a tree is no table. What else fails is said on standard error;
-    /// the exit status.
+    /// with its file's name, also what failed. That is said on standard error before, but that a file of a
+    /// tree is no table. The exit status.
     pub fn each_file(
         &mut self,
         paths: &[OsString],
@@ -432,23 +432,23 @@ impl Drive {
                 false => Ask { target: target(path), operation: operation.clone(), follow: true },
             };
             let mut name = path.as_bytes().to_vec();
-            let good = self.ask_about(path.as_bytes(), &ask, |record| {
-                match record {
-                    Record::Failed { path, failure } if !matches!(failure, Refusal::NotATable(_)) => {
-                        code = 1;
-                        complain_of(&path, &failure);
-                    }
-                    record => {
-                        if let Record::File { path, .. } | Record::Failed { path, .. } = &record {
-                            path.as_ref().clone_into(&mut name);
-                        }
-                        sink(&name, record)?;
-                    }
+            let answer = self.ask(&ask, |record| {
+                if let Record::File { path, .. } | Record::Failed { path, .. } = &record {
+                    path.as_ref().clone_into(&mut name);
                 }
+                if let Record::Failed { failure, .. } = &record
+                    && !matches!(failure, Refusal::NotATable(_))
+                {
+                    code = 1;
+                    complain_of(&name, failure);
+                }
+                sink(&name, record)?;
                 Ok(ControlFlow::Continue(()))
             })?;
-            if !good {
+            if let Err(failure) = answer {
                 code = 1;
+                complain_of(path.as_bytes(), &failure);
+                sink(path.as_bytes(), Record::Failed { path: path.as_bytes().into(), failure })?;
             }
         }
         Ok(code)

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use clap::{Args, ValueEnum};
-use nearside_fsrlib::{MAX_NEAREST, NearestOptions, Operation, Record};
+use nearside_fsrlib::{Failure as Refusal, MAX_NEAREST, NearestOptions, Operation, Record};
 use serde_json::json;
 
 use crate::args::DriveArgs;
@@ -86,7 +86,7 @@ pub fn run(mut args: NearestArgs) -> Outcome {
     let mut code = drive.each_file(&args.paths, args.recursive, &operation, |name, record| {
         let (row, score) = match record {
             Record::Near { row, score } => (row, score),
-            Record::Failed { path, failure } => {
+            Record::Failed { path, failure: failure @ Refusal::NotATable(_) } => {
                 others += 1;
                 first.get_or_insert_with(|| (path.into_owned(), failure));
                 return Ok(());

@@ -3,18 +3,16 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use nearside_fsrlib::{Ask, Failure as Refusal, Operation, Record};
+use nearside_fsrlib::{Failure as Refusal, Operation, Record};
 use nearside_ndp::Counter;
 use serde_json::{Map, Value, json};
 use unicode_width::UnicodeWidthChar;
 
 use crate::args::DriveArgs;
-use crate::drive::{Drive, target};
-use crate::failure::{Failure, Outcome, complain_of};
+use crate::drive::Drive;
+use crate::failure::{Failure, Outcome};
 use crate::out::{self, Out};
 use crate::terminal;
 
@@ -135,54 +133,25 @@ impl Text {
 /// A file's name and what was counted of it.
 type Row = (Vec<u8>, Counts);
 
+/// What a row is of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    File,
+    Directory,
+}
+
 /// Whether the host has to read the files.
 fn reads(args: &WcArgs) -> bool {
     args.max_line_length || args.chars && terminal::utf8()
 }
 
-/// The exit status, and whether directories are among what was counted.
-type Counted = Result<(u8, bool), Failure>;
-
-/// As [`Drive::each_file`]. Of a directory wc says that it is one, and prints a row nonetheless: `sink` has
-/// it as a file without bytes.
-fn each_file(
+/// Counts of each file, and of each directory that is named, of which wc says that it is one, and has a row
+/// nonetheless; with the exit status.
+fn count(
     args: &WcArgs,
     drive: &mut Drive,
-    operation: &Operation,
-    mut sink: impl FnMut(&[u8], Record<'_>) -> Result<(), Failure>,
-) -> Counted {
-    if args.recursive || args.drive.json {
-        return Ok((drive.each_file(&args.paths, args.recursive, operation, sink)?, false));
-    }
-    let (mut code, mut directories) = (0, false);
-    for path in &args.paths {
-        let name = path.as_bytes();
-        let ask = Ask { target: target(path), operation: operation.clone(), follow: true };
-        let mut failed = None;
-        let answer = drive.ask(&ask, |record| {
-            match record {
-                Record::Failed { failure, .. } => failed = Some(failure),
-                record => sink(name, record)?,
-            }
-            Ok(ControlFlow::Continue(()))
-        })?;
-        let Some(refusal) = answer.err().or(failed) else { continue };
-        code = 1;
-        complain_of(name, &refusal);
-        if refusal == Refusal::IsADirectory {
-            directories = true;
-            let nothing = match operation {
-                Operation::Count => Record::Count { lines: 0, words: 0, bytes: 0 },
-                _ => Record::File { path: name.into(), size: 0 },
-            };
-            sink(name, nothing)?;
-        }
-    }
-    Ok((code, directories))
-}
-
-/// Counts of each file.
-fn count(args: &WcArgs, drive: &mut Drive, mut each: impl FnMut(Row) -> Result<(), Failure>) -> Counted {
+    mut each: impl FnMut(Row, Kind) -> Result<(), Failure>,
+) -> Outcome {
     let utf8 = terminal::utf8();
     let [lines, words, ..] = chosen(args);
     if lines || words || reads(args) {
@@ -194,13 +163,13 @@ fn count(args: &WcArgs, drive: &mut Drive, mut each: impl FnMut(Row) -> Result<(
         let goes_on = |file: &Option<(Vec<u8>, Text)>, name: &[u8], size: u64| {
             file.as_ref().is_some_and(|(of, text)| of == name && text.counter.counted().bytes < size)
         };
-        let counted = each_file(args, drive, &operation, |name, record| {
+        let code = drive.each_file(&args.paths, args.recursive, &operation, |name, record| {
             match record {
                 // A long file comes in several answers.
                 Record::File { size, .. } if goes_on(&file, name, size) => {}
                 Record::File { .. } => {
                     if let Some((name, text)) = file.replace((name.to_vec(), Text::default())) {
-                        each((name, text.counts()))?;
+                        each((name, text.counts()), Kind::File)?;
                     }
                 }
                 Record::Data { bytes, .. } => {
@@ -208,14 +177,20 @@ fn count(args: &WcArgs, drive: &mut Drive, mut each: impl FnMut(Row) -> Result<(
                         text.feed(&bytes, utf8);
                     }
                 }
+                Record::Failed { failure: Refusal::IsADirectory, .. } if !args.recursive => {
+                    if let Some((name, text)) = file.take() {
+                        each((name, text.counts()), Kind::File)?;
+                    }
+                    each((name.to_vec(), Counts::default()), Kind::Directory)?;
+                }
                 _ => {}
             }
             Ok(())
         })?;
         if let Some((name, text)) = file {
-            each((name, text.counts()))?;
+            each((name, text.counts()), Kind::File)?;
         }
-        return Ok(counted);
+        return Ok(code);
     }
     // A file's size is known without its bytes: none of them are read, which takes the same permission.
     let sizes_alone = !(lines || words);
@@ -223,10 +198,16 @@ fn count(args: &WcArgs, drive: &mut Drive, mut each: impl FnMut(Row) -> Result<(
         true => Operation::Read { offset: 0, len: 0 },
         false => Operation::Count,
     };
-    each_file(args, drive, &operation, |name, record| match record {
-        Record::File { size, .. } if sizes_alone => each((name.to_vec(), [0, 0, size, size, 0])),
-        Record::Count { lines, words, bytes } => each((name.to_vec(), [lines, words, bytes, bytes, 0])),
-        _ => Ok(()),
+    drive.each_file(&args.paths, args.recursive, &operation, |name, record| {
+        let (counts, kind) = match record {
+            Record::File { size, .. } if sizes_alone => ([0, 0, size, size, 0], Kind::File),
+            Record::Count { lines, words, bytes } => ([lines, words, bytes, bytes, 0], Kind::File),
+            Record::Failed { failure: Refusal::IsADirectory, .. } if !args.recursive => {
+                (Counts::default(), Kind::Directory)
+            }
+            _ => return Ok(()),
+        };
+        each((name.to_vec(), counts), kind)
     })
 }
 
@@ -238,9 +219,14 @@ pub fn run(mut args: WcArgs) -> Outcome {
         drive = drive.with_buffer(1 << 20);
     }
     let mut rows: Vec<Row> = Vec::new();
-    let (code, directories) = count(&args, &mut drive, |(name, counts)| {
+    let mut directories = false;
+    let code = count(&args, &mut drive, |(name, counts), kind| {
+        directories |= kind == Kind::Directory;
         if !args.drive.json {
             rows.push((name, counts));
+            return Ok(());
+        }
+        if kind == Kind::Directory {
             return Ok(());
         }
         let mut object = Map::new();

@@ -1,6 +1,6 @@
 //! Which entries of a tree a request means.
 
-use nearside_near_data::{Failure, Glob};
+use nearside_near_data::{Failure, Glob, Room};
 
 /// Which of the entries are meant.
 pub(crate) struct Filter {
@@ -18,27 +18,11 @@ struct Globs {
     paths: Vec<Glob>,
 }
 
-/// What the patterns of a request may still come to.
-struct Room {
-    bytes: usize,
-    steps: u64,
-}
-
-impl Room {
-    fn new() -> Room {
-        Room { bytes: Glob::MOST_BYTES, steps: Glob::MOST_STEPS }
-    }
-
-    fn parsed(&mut self, glob: &[u8]) -> Result<Glob, Failure> {
-        let said = |why: &str| {
-            let shown = String::from_utf8_lossy(&glob[..glob.len().min(200)]);
-            Failure::InvalidPattern(format!("{shown}: {why}"))
-        };
-        let parsed = Glob::within(glob, &mut self.bytes).map_err(said)?;
-        let left = self.steps.checked_sub(parsed.most_steps());
-        self.steps = left.ok_or_else(|| said("patterns that take too long on each name"))?;
-        Ok(parsed)
-    }
+fn parsed(glob: &[u8], room: &mut Room) -> Result<Glob, Failure> {
+    room.read(glob).map_err(|why| {
+        let shown = String::from_utf8_lossy(&glob[..glob.len().min(200)]);
+        Failure::InvalidPattern(format!("{shown}: {why}"))
+    })
 }
 
 impl Globs {
@@ -48,7 +32,7 @@ impl Globs {
         }
         let (paths, names): (Vec<_>, Vec<_>) = globs.iter().partition(|glob| glob.contains(&b'/'));
         let mut all = |globs: Vec<&Vec<u8>>| {
-            globs.into_iter().map(|glob| room.parsed(glob)).collect::<Result<Vec<_>, Failure>>()
+            globs.into_iter().map(|glob| parsed(glob, room)).collect::<Result<Vec<_>, Failure>>()
         };
         Ok(Some(Globs { names: all(names)?, paths: all(paths)? }))
     }
@@ -91,7 +75,7 @@ impl Filter {
         if root.is_empty() {
             root.push(b'/');
         }
-        let target = Room::new().parsed(rest)?;
+        let target = parsed(rest, &mut Room::new())?;
         let max_depth = target.most_names();
         Ok(Some((root, Filter { include: None, exclude: None, max_depth, target: Some(target) })))
     }

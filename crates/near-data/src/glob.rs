@@ -33,26 +33,52 @@ enum Part {
     Any,
 }
 
-impl Glob {
-    /// Bytes that patterns may come to, all alternatives of their braces written out and 64 more for every
-    /// one: as many as a request has.
-    pub const MOST_BYTES: usize = crate::MAX_REQUEST;
-    /// Steps ([`Glob::most_steps`]) that all patterns of a request may take on a path.
-    pub const MOST_STEPS: u64 = 1 << 19;
+/// What the patterns of a request may still come to.
+#[derive(Debug)]
+pub struct Room {
+    /// Bytes, all alternatives of their braces written out, and [`EACH`] more for every one: as many as a
+    /// request has.
+    bytes: usize,
+    /// Steps on a path ([`Glob::most_steps`]).
+    steps: u64,
+}
 
+impl Room {
+    /// All of it.
+    #[must_use]
+    pub fn new() -> Room {
+        Room { bytes: crate::MAX_REQUEST, steps: 1 << 19 }
+    }
+
+    /// Reads one of several patterns, as [`Glob::new`].
+    ///
+    /// # Errors
+    /// Also where there is no room for it beside those before it.
+    pub fn read(&mut self, pattern: &[u8]) -> Result<Glob, &'static str> {
+        let glob = Glob::within(pattern, &mut self.bytes)?;
+        let left = self.steps.checked_sub(glob.most_steps());
+        self.steps = left.ok_or("patterns that take too long on each name")?;
+        Ok(glob)
+    }
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Room::new()
+    }
+}
+
+impl Glob {
     /// Reads a pattern. Slashes at its ends, and several in the place of one, mean nothing.
     ///
     /// # Errors
-    /// What does not end, or that braces have too many alternatives.
+    /// What does not end; braces of too many alternatives; what takes too long on a path ([`Room`]).
     pub fn new(pattern: &[u8]) -> Result<Glob, &'static str> {
-        Glob::within(pattern, &mut { Glob::MOST_BYTES })
+        Room::new().read(pattern)
     }
 
-    /// Reads one of several patterns, which come to so many bytes together; what it comes to is taken off.
-    ///
-    /// # Errors
-    /// As [`Glob::new`].
-    pub fn within(pattern: &[u8], room: &mut usize) -> Result<Glob, &'static str> {
+    /// As [`Glob::new`], with so many bytes for what it comes to, which is taken off.
+    fn within(pattern: &[u8], room: &mut usize) -> Result<Glob, &'static str> {
         let mut take = |text: &[u8]| -> Result<(), &'static str> {
             let left = room.checked_sub(text.len().saturating_add(EACH));
             *room = left.ok_or("patterns of too many alternatives")?;
@@ -298,9 +324,13 @@ mod tests {
         let many = b"{a,b}".repeat(700);
         assert_eq!(Glob::new(&many).err(), Some("patterns of too many alternatives"));
         // Those of a request together.
-        let (mut room, doubling) = (Glob::MOST_BYTES, [b"a".to_vec(), b"{,}".repeat(9)].concat());
-        assert!(Glob::within(&doubling, &mut room).is_ok());
-        assert!((0..3).any(|_| Glob::within(&doubling, &mut room).is_err()));
+        let (mut room, doubling) = (Room::new(), [b"a".to_vec(), b"{,}".repeat(9)].concat());
+        assert!(room.read(&doubling).is_ok());
+        assert!((0..3).any(|_| room.read(&doubling).is_err()));
+        let mut room = Room::new();
+        assert!((0..410).all(|_| room.read(b"*.log").is_ok()) && room.read(b"*.log").is_err());
+        let mut room = Room::new();
+        assert!((0..25).all(|_| room.read(b"**/*.log").is_ok()) && room.read(b"**/*.log").is_err());
         assert!(Glob::new(&b"{".repeat(4000)).is_err());
         assert!(Glob::new(&[b"{".repeat(2000), b"}".repeat(2000)].concat()).is_err());
         assert!(Glob::new(&b"{a,b}".repeat(9)).is_ok());

@@ -22,7 +22,7 @@ mod paths;
 pub mod wire;
 
 pub use fnmatch::{Reading, fnmatch};
-pub use glob::Glob;
+pub use glob::{Glob, Room};
 pub use operations::{
     Aggregate, Answer, Code, ColumnType, Comparison, Digest, Element, Function, GatherOptions, KINDS, Kind,
     Language, Literal, MAX_AGGREGATES, MAX_COLUMN_NAME, MAX_COLUMNS, MAX_FIELDS, MAX_NEAREST, MAX_PARAMETERS,

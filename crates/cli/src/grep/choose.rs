@@ -10,7 +10,7 @@ use std::path::Path;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use ignore::overrides::{Override, OverrideBuilder};
 use ignore::types::{Types, TypesBuilder};
-use nearside_fsrlib::{Glob, Reading, fnmatch};
+use nearside_fsrlib::{Reading, Room, fnmatch};
 
 use crate::failure::Failure;
 use crate::out::Out;
@@ -164,11 +164,9 @@ impl Choice {
             !glob.iter().any(special) && !glob.windows(2).any(|two| two == b"**")
         };
         // As many as a drive takes of a request.
-        let steps = |glob: &[u8]| Glob::new(glob).map_or(u64::MAX, |glob| glob.most_steps());
-        let steps = self.files.iter().map(|(glob, _)| steps(glob)).fold(0, u64::saturating_add);
-        let bytes: usize = self.files.iter().map(|(glob, _)| glob.len() + 64).sum();
-        let few = steps <= Glob::MOST_STEPS && bytes <= Glob::MOST_BYTES;
-        let taken = few && self.files.iter().all(|(glob, takes)| *takes && plain(glob));
+        let mut room = Room::new();
+        let mut files = self.files.iter();
+        let taken = files.all(|(glob, takes)| *takes && plain(glob) && room.read(glob).is_ok());
         let alone = self.directories.is_empty() && self.globs.is_empty() && self.types.is_empty();
         (alone && taken).then(|| self.files.iter().map(|(glob, _)| glob.clone()).collect())
     }

@@ -264,11 +264,9 @@ fn let_go(subsystem: &Subsystem<AnyStore, Fsr>, nqn: &str, nsid: u32) -> Option<
 impl ServedDrive {
     /// Opens the stores, listens, serves.
     pub fn start(plan: &Plan, handed: Activated) -> Result<ServedDrive, String> {
-        let (tls, has_tls) = match crate::tls::of_server(plan.kernel_tls) {
-            Ok(tls) => (Some(tls), Ok(())),
-            Err(why) => (None, Err(why)),
-        };
-        let options = Options { threads: plan.threads, tls, ..Options::default() };
+        let made = crate::tls::of_server(plan.kernel_tls);
+        let tls = made.as_ref().map(drop).map_err(String::clone);
+        let options = Options { threads: plan.threads, tls: made.ok(), ..Options::default() };
         let connections = options.connections;
         let target = AnyTarget::new(options).map_err(|e| e.to_string())?;
         let threads = plan.near_data_threads.unwrap_or_else(|| Workers::usual(1));
@@ -277,7 +275,6 @@ impl ServedDrive {
         let seen = Arc::new(Seen { target: server.target().clone(), functions: Mutex::default() });
         let notes: Vec<String> = limits::raise_descriptors(connections).into_iter().collect();
         let (listening, functions, sockets) = (BTreeMap::new(), Vec::new(), Vec::new());
-        let tls = has_tls;
         let mut drive =
             ServedDrive { server, listening, handed, functions, seen, sockets, workers, tls, notes };
         let notes = drive.apply(plan)?;
