@@ -8,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use nearside_embedded::partition::Wanted;
-use nearside_fsrlib::{Glob, Record, Target};
+use nearside_fsrlib::{Globs, Record, Target};
 
 use crate::args::DriveArgs;
 use crate::failure::Failure;
@@ -174,7 +174,7 @@ fn real(path: &Path, glob: bool) -> (&Path, io::Result<PathBuf>) {
         false => folder.canonicalize(),
     };
     let Some(name) = path.file_name() else { return (path, path.canonicalize()) };
-    let fixed = |folder: &&Path| !glob || !Glob::is_pattern(folder.as_os_str().as_bytes());
+    let fixed = |folder: &&Path| !glob || !Globs::is_pattern(folder.as_os_str().as_bytes());
     let folder = path.ancestors().skip(1).find(fixed).unwrap_or(Path::new(""));
     match glob {
         true => (folder, here(folder)),

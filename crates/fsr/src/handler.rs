@@ -144,10 +144,10 @@ impl<M: Media> Run<'_, M> {
             },
             Target::Path(path) => self.path(out, path).await?,
             Target::Tree { root, include, exclude, max_depth } => {
-                let filter = Filter::tree(include, exclude, *max_depth)?;
+                let filter = Filter::tree(self.media, include, exclude, *max_depth).await?;
                 self.tree(out, root, filter).await?
             }
-            Target::Glob(glob) => match Filter::glob(glob)? {
+            Target::Glob(glob) => match Filter::glob(self.media, glob).await? {
                 Some((root, filter)) => self.tree(out, &root, filter).await?,
                 None => self.path(out, glob).await?,
             },
@@ -269,7 +269,7 @@ impl<M: Media> Run<'_, M> {
             let volume = self.volume().await?;
             self.crawler(&volume).may_read(&dir).await?;
         }
-        let filter = Filter::tree(&[], &[], 1)?;
+        let filter = Filter::tree(self.media, &[], &[], 1).await?;
         self.walk(out, path, dir, filter, true).await
     }
 

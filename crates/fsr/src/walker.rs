@@ -16,7 +16,7 @@ use crate::crawler::{Crawler, Found};
 use crate::media::Media;
 use crate::model::of_view;
 use crate::monitor::Deps;
-use crate::tree::Filter;
+use crate::tree::{Filter, Pace};
 
 /// Names kept at a time.
 const MOST_NAMES: usize = 1 << 16;
@@ -200,7 +200,7 @@ impl Walker {
             self.leave();
         }
         if let Some(root) = self.root.take()
-            && let Some(visit) = self.begin(root)
+            && let Some(visit) = self.begin(root, crawler).await
         {
             return Some(visit);
         }
@@ -241,10 +241,11 @@ impl Walker {
     }
 
     /// The root: visited itself, or gone down into.
-    fn begin(&mut self, root: Found) -> Option<Visit> {
+    async fn begin<M: Media>(&mut self, root: Found, crawler: &Crawler<'_, M>) -> Option<Visit> {
         if root.inode.kind != FileKind::Directory {
             let name = self.path.rsplit(|b| *b == b'/').next().unwrap_or_default();
-            let taken = !self.filter.is_glob() && self.filter.takes(name, name);
+            let mut pace = Pace::new(crawler.media);
+            let taken = !self.filter.is_glob() && self.filter.takes(name, &mut pace).await;
             return taken.then_some(Visit::Entry(root));
         }
         let resumed = self.resume.as_ref().is_some_and(|r| !r.is_empty());
@@ -262,13 +263,15 @@ impl Walker {
         let depth = self.frames.len();
         let searchable = self.frames.last().is_some_and(|frame| frame.searchable);
         let below = &self.path[self.root_len + 1..];
-        if self.filter.prunes(&name, below, depth) {
+        let mut pace = Pace::new(crawler.media);
+        if self.filter.prunes(&name, below, depth, &mut pace).await {
             self.visited(place, name);
             crawler.media.yield_now().await;
             return None;
         }
-        let taken = self.filter.takes(&name, below);
-        let taken_directory = self.directories && self.filter.takes_directories(&name, below);
+        let taken = self.filter.takes(below, &mut pace).await;
+        // Of a tree all are meant, by a glob those that match.
+        let taken_directory = self.directories && (taken || !self.filter.is_glob());
         if self.path.len() > MAX_PATH {
             self.visited(place, name);
             return Some(Visit::Failed(Failure::NameTooLong));

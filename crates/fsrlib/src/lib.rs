@@ -40,10 +40,10 @@ pub use nearside_driver as driver;
 pub use nearside_fsr::{Acl, Deleted, Part, State};
 pub use nearside_near_data::{
     Aggregate, Answer, BlockRange, Code, ColumnType, Comparison, Counters, Credentials, Cursor, Digest,
-    EXTENT_INLINE, EXTENT_ZEROS, Element, Failure, FileEntry, Function, GatherOptions, Glob, Language,
+    EXTENT_INLINE, EXTENT_ZEROS, Element, Failure, FileEntry, Function, GatherOptions, Globs, Language,
     Literal, MAX_COLUMNS, MAX_GROUPS, MAX_NEAREST, MAX_PARAMETERS, MAX_PATH, Measure, NearestOptions,
-    Operation, ParseError, Pooling, ProgramOptions, Reading, Record, Recovered, Reply, Request, Room,
-    RowFormat, SearchOptions, SearchTotals, SelectOptions, Table, Target, Term, VolumeRecord, fnmatch,
+    Operation, ParseError, Pooling, ProgramOptions, Reading, Record, Recovered, Reply, Request, RowFormat,
+    SearchOptions, SearchTotals, SelectOptions, Table, Target, Term, VolumeRecord, fnmatch,
 };
 pub use nearside_spec::log::NearDataLog;
 pub use queue::{Encoding, QueueTransport, VfioUserTransport};

@@ -20,20 +20,90 @@ pub struct Reading {
 /// Whether all of `name` matches `pattern`. Work is bounded by the product of their lengths.
 #[must_use]
 pub fn fnmatch(pattern: &[u8], name: &[u8], reading: Reading) -> bool {
-    let Reading { utf8, ignore_case } = reading;
-    let bytes = Letters { unicode: false, ignore_case };
-    if matches(Text::Bytes(pattern), Text::Bytes(name), bytes) {
-        return true;
-    }
-    if !utf8 || pattern.is_ascii() && name.is_ascii() {
-        return false;
-    }
-    match (core::str::from_utf8(pattern), core::str::from_utf8(name)) {
-        (Ok(pattern), Ok(name)) => {
-            let characters = Letters { unicode: true, ignore_case };
-            matches(Text::Characters(pattern), Text::Characters(name), characters)
+    let mut matching = Fnmatch::new(pattern, name, reading);
+    loop {
+        if let Some(is) = matching.go_on(&mut 0) {
+            return is;
         }
-        _ => false,
+    }
+}
+
+/// Steps after which work pauses. A step is a byte of a bracket expression that is looked at, or what takes
+/// as long: about three nanoseconds.
+pub(crate) const PAUSE: usize = 2048;
+/// Steps for an element of a pattern beside its bytes.
+const ELEMENT: usize = 4;
+
+/// A pattern and a name, as far as they have been looked at.
+#[derive(Debug)]
+pub(crate) struct Fnmatch<'a> {
+    pattern: Text<'a>,
+    name: Text<'a>,
+    /// What is behind the last star, and the name without what the star has taken.
+    star: Option<(Text<'a>, Text<'a>)>,
+    letters: Letters,
+    /// Both as a whole, where their characters may match although their bytes do not.
+    again: Option<(&'a [u8], &'a [u8])>,
+}
+
+impl<'a> Fnmatch<'a> {
+    pub(crate) fn new(pattern: &'a [u8], name: &'a [u8], reading: Reading) -> Fnmatch<'a> {
+        let Reading { utf8, ignore_case } = reading;
+        Fnmatch {
+            pattern: Text::Bytes(pattern),
+            name: Text::Bytes(name),
+            star: None,
+            letters: Letters { unicode: false, ignore_case },
+            again: utf8.then_some((pattern, name)),
+        }
+    }
+
+    /// Goes on, and adds its steps to `steps`, until those are [`PAUSE`] or as many more as one element of
+    /// the pattern has bytes: then, `None`, it is to be called again, with fewer.
+    pub(crate) fn go_on(&mut self, steps: &mut usize) -> Option<bool> {
+        loop {
+            if self.texts(steps)? {
+                return Some(true);
+            }
+            let (pattern, name) = match self.again.take() {
+                Some((pattern, name)) if !(pattern.is_ascii() && name.is_ascii()) => (pattern, name),
+                _ => return Some(false),
+            };
+            *steps += (pattern.len() + name.len()) / 8;
+            let (Ok(pattern), Ok(name)) = (core::str::from_utf8(pattern), core::str::from_utf8(name)) else {
+                return Some(false);
+            };
+            self.letters.unicode = true;
+            (self.pattern, self.name, self.star) = (Text::Characters(pattern), Text::Characters(name), None);
+        }
+    }
+
+    /// The same of one kind of text.
+    fn texts(&mut self, steps: &mut usize) -> Option<bool> {
+        while *steps < PAUSE {
+            if let Some(behind) = self.pattern.behind('*') {
+                *steps += ELEMENT;
+                self.star = Some((behind, self.name));
+                self.pattern = behind;
+                continue;
+            }
+            let Some((character, rest)) = self.name.first() else {
+                return Some(self.pattern.bytes().is_empty());
+            };
+            let element = element(self.pattern, character, self.letters);
+            let behind = element.map_or(0, |(_, behind)| behind.bytes().len());
+            *steps += ELEMENT + self.pattern.bytes().len() - behind;
+            if let Some((true, behind)) = element {
+                (self.pattern, self.name) = (behind, rest);
+                continue;
+            }
+            // The star takes one more.
+            let Some((behind, tried)) = self.star else { return Some(false) };
+            let Some((_, left)) = tried.first() else { return Some(false) };
+            self.star = Some((behind, left));
+            (self.pattern, self.name) = (behind, left);
+        }
+        None
     }
 }
 
@@ -46,7 +116,7 @@ pub(crate) fn bracket_len(pattern: &[u8]) -> Option<usize> {
 }
 
 /// What is left of a pattern or a name.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Text<'a> {
     /// Each byte is a character.
     Bytes(&'a [u8]),
@@ -91,7 +161,7 @@ impl<'a> Text<'a> {
 }
 
 /// What letters there are, and which are the same.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Letters {
     unicode: bool,
     ignore_case: bool,
@@ -118,43 +188,21 @@ impl Letters {
     }
 }
 
-fn matches(pattern: Text<'_>, name: Text<'_>, letters: Letters) -> bool {
-    let (mut pattern, mut name) = (pattern, name);
-    // What is behind the last star, and the name without what the star has taken.
-    let mut star = None;
-    loop {
-        if let Some(behind) = pattern.behind('*') {
-            star = Some((behind, name));
-            pattern = behind;
-            continue;
-        }
-        let Some((character, rest)) = name.first() else { return pattern.bytes().is_empty() };
-        if let Some(behind) = element(pattern, character, letters) {
-            (pattern, name) = (behind, rest);
-            continue;
-        }
-        // The star takes one more.
-        let Some((behind, tried)) = star else { return false };
-        let Some((_, left)) = tried.first() else { return false };
-        star = Some((behind, left));
-        (pattern, name) = (behind, left);
-    }
-}
-
-/// What is behind the first element of a pattern, no star, where the character matches it.
-fn element(pattern: Text<'_>, character: char, letters: Letters) -> Option<Text<'_>> {
+/// Whether the character matches the first element of a pattern, no star, and what is behind that. `None`:
+/// there is none, or nothing matches it.
+fn element(pattern: Text<'_>, character: char, letters: Letters) -> Option<(bool, Text<'_>)> {
     let (first, behind) = pattern.first()?;
     let (own, behind) = match first {
-        '?' => return Some(behind),
+        '?' => return Some((true, behind)),
         '[' => match bracket(behind, character, letters) {
-            Some((matched, behind)) => return matched.then_some(behind),
+            Some(found) => return Some(found),
             None => (first, behind),
         },
         // A backslash at the end matches nothing.
         '\\' => behind.first()?,
         _ => (first, behind),
     };
-    letters.same(own, character).then_some(behind)
+    Some((letters.same(own, character), behind))
 }
 
 /// A bracket expression without its `[`: whether the character is meant, and what is behind it. `None` where

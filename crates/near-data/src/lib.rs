@@ -22,7 +22,7 @@ mod paths;
 pub mod wire;
 
 pub use fnmatch::{Reading, fnmatch};
-pub use glob::{Glob, Room};
+pub use glob::{Globs, Matching};
 pub use operations::{
     Aggregate, Answer, Code, ColumnType, Comparison, Digest, Element, Function, GatherOptions, KINDS, Kind,
     Language, Literal, MAX_AGGREGATES, MAX_COLUMN_NAME, MAX_COLUMNS, MAX_FIELDS, MAX_NEAREST, MAX_PARAMETERS,
@@ -83,7 +83,7 @@ pub enum Target {
     Path(Vec<u8>),
     /// All regular files (for `List`: all entries) below an absolute path, symbolic links not followed below
     /// it: in byte order of names, but for directories of more than 128 KiB, whose entries come in the
-    /// directory's own order. Patterns ([`Glob`]) restrict which files, matched against the base name (with
+    /// directory's own order. Patterns ([`Globs`]) restrict which files, matched against the base name (with
     /// '/', against the path below the root of the tree); those that match `exclude` are left out,
     /// directories with all below them.
     Tree {
@@ -96,7 +96,7 @@ pub enum Target {
         /// Deepest level: 0 is the root itself; `u32::MAX` for no limit.
         max_depth: u32,
     },
-    /// An absolute path that is a pattern ([`Glob`]), matched in the drive. Symbolic links before the first
+    /// An absolute path that is a pattern ([`Globs`]), matched in the drive. Symbolic links before the first
     /// name that is a pattern are followed, and none behind it.
     Glob(Vec<u8>),
     /// The existing near-data path: the host has located the data. Ranges of the namespace in bytes, in file

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use datafusion::catalog::{TableFunctionImpl, TableProvider};
 use datafusion::common::{Result, ScalarValue, plan_datafusion_err, plan_err};
 use datafusion::logical_expr::{Expr, lit};
-use nearside_fsrlib::{Glob, RowFormat, SelectOptions, Target};
+use nearside_fsrlib::{Globs, RowFormat, SelectOptions, Target};
 
 use crate::Options;
 use crate::lines::Lines;
@@ -59,12 +59,12 @@ pub fn table(
     function.call(&words.into_iter().map(lit).collect::<Vec<_>>())
 }
 
-/// Which files a path is about: it may be a pattern of the drive's ([`Glob`]).
+/// Which files a path is about: it may be a pattern of the drive's ([`Globs`]).
 fn target(path: &str) -> Result<Target> {
     if !path.starts_with('/') {
         return plan_err!("{path}: not an absolute path");
     }
-    let pattern = |text: &str| Glob::is_pattern(text.as_bytes());
+    let pattern = |text: &str| Globs::is_pattern(text.as_bytes());
     Ok(match path.strip_suffix("/**") {
         // Every file below a directory.
         Some(root) if !pattern(root) => Target::Tree {

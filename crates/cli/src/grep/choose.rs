@@ -10,11 +10,16 @@ use std::path::Path;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use ignore::overrides::{Override, OverrideBuilder};
 use ignore::types::{Types, TypesBuilder};
-use nearside_fsrlib::{Reading, Room, fnmatch};
+use nearside_fsrlib::{Globs, Reading, fnmatch};
 
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::terminal;
+
+/// Bytes of patterns that a drive is told: a request has room for as many again.
+const MOST: usize = 64 << 10;
+/// What a pattern takes of a request beside its bytes.
+const BESIDE: usize = 16;
 
 /// --include, --exclude and --exclude-from in the order in which they were given, which counts.
 #[derive(Clone, Debug, Default)]
@@ -163,10 +168,12 @@ impl Choice {
             let special = |b: &u8| b"?[]{}\\/!".contains(b) || !b.is_ascii();
             !glob.iter().any(special) && !glob.windows(2).any(|two| two == b"**")
         };
-        // As many as a drive takes of a request.
-        let mut room = Room::new();
+        let mut bytes = 0;
         let mut files = self.files.iter();
-        let taken = files.all(|(glob, takes)| *takes && plain(glob) && room.read(glob).is_ok());
+        let taken = files.all(|(glob, takes)| {
+            bytes += BESIDE + glob.len();
+            *takes && plain(glob) && bytes <= MOST && Globs::default().with(glob).is_ok()
+        });
         let alone = self.directories.is_empty() && self.globs.is_empty() && self.types.is_empty();
         (alone && taken).then(|| self.files.iter().map(|(glob, _)| glob.clone()).collect())
     }

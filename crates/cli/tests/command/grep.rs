@@ -223,6 +223,12 @@ fn trees_globs_and_name_filters() {
         names(&["-rl", "ERROR", "/logs", "--exclude-dir", "old", "--exclude", ".*"]),
         "/logs/a.log\n/logs/b.log\n"
     );
+    // As many as a drive is told, and more than that.
+    for count in [3000, 5000] {
+        let include = std::iter::repeat_n("--include=a.log", count);
+        let args: Vec<&str> = ["-rl", "ERROR", "/logs"].into_iter().chain(include).collect();
+        assert_eq!(names(&args), "/logs/a.log\n", "{count}");
+    }
     assert_eq!(names(&["-l", "ERROR", "--glob", "/logs/?.log"]), "/logs/a.log\n/logs/b.log\n");
     assert_eq!(
         names(&["-l", "ERROR", "--glob", "/logs/*.log"]),

@@ -121,6 +121,41 @@ fn a_list_is_answered_in_pieces_by_how_far_its_paths_go() {
     assert!(list(&|n| format!("/{}link/.", "./".repeat(n))) >= 63);
 }
 
+/// However many patterns there are, and however long one of them is tried on one name.
+#[test]
+fn names_are_matched_with_patterns_in_pieces() {
+    let test = "names_are_matched_with_patterns_in_pieces";
+    let Some(dir) = needs::folder(test, &["mke2fs"]) else { return };
+    std::fs::create_dir(dir.path().join("top")).unwrap();
+    std::fs::write(dir.path().join("top").join("a".repeat(255)), "x").unwrap();
+    let media = MemoryMedia::new(ext_image(dir.path(), 8, &["-t", "ext4"]));
+    let retriever = Retriever::new(Config::default());
+    let walked = |target| yields(&media, &retriever, &request(target, Operation::Names));
+    let top = |include: &[String], exclude: &[String]| {
+        let list = |patterns: &[String]| patterns.iter().map(|p| p.as_bytes().to_vec()).collect();
+        let (include, exclude) = (list(include), list(exclude));
+        walked(Target::Tree { root: b"/top".to_vec(), include, exclude, max_depth: u32::MAX })
+    };
+    // What is read of the volume is known from now on.
+    top(&[], &[]);
+    let (few, failure) = top(&["*".to_owned()], &[]);
+    assert_eq!(failure, None);
+    let long = format!("*{}b", "[[:alpha:]]".repeat(90));
+    let many = format!("{{{}x}}", "*a*b,".repeat(2000));
+    for (pattern, pieces) in [(long, 80), (many, 1000)] {
+        let pattern = [pattern];
+        for (yields, failure) in [top(&pattern, &[]), top(&[], &pattern)] {
+            assert!(failure.is_none() && yields >= few + pieces, "{yields} {failure:?}");
+        }
+        let (yields, failure) = walked(Target::Glob(format!("/top/{}", pattern[0]).into_bytes()));
+        assert!(failure == Some(Failure::NotFound) && yields >= pieces, "{yields} {failure:?}");
+    }
+    // One for each that is read, and as many again while they are matched.
+    let logs = vec!["*.log".to_owned(); 4000];
+    let (yields, failure) = top(&logs, &logs);
+    assert!(failure.is_none() && yields >= 12_000, "{yields} {failure:?}");
+}
+
 /// More metadata than the monitor may watch: all is forgotten, in pieces too, and the answers stay right.
 #[test]
 fn forgetting_everything_is_work_in_pieces() {

@@ -392,7 +392,7 @@ fn globs_mean_what_a_shell_means() {
     assert_eq!(glob("/nothing/*").1, Some(nearside_near_data::Failure::NotFound));
     assert_eq!(glob("/var/log/*.c").1, Some(nearside_near_data::Failure::NotFound));
     assert_eq!(glob("var/*").1, Some(nearside_near_data::Failure::NotAbsolute));
-    // What would be tried on each name for longer than a slice.
+    // Longer than what any name may be written with.
     let long = format!("/{}", "*a".repeat(9_000));
     assert!(matches!(glob(&long).1, Some(nearside_near_data::Failure::InvalidPattern(_))));
     assert!(matches!(glob("/a[").1, Some(nearside_near_data::Failure::InvalidPattern(_))));
