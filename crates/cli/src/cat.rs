@@ -5,7 +5,7 @@ use std::io::Write;
 use std::slice;
 
 use clap::Args;
-use nearside_fsrlib::{Operation, Record};
+use nearside_fsrlib::{FileEntry, Operation, Record};
 use nearside_instrument::words;
 use serde_json::json;
 
@@ -46,7 +46,9 @@ pub fn run(mut args: CatArgs) -> Outcome {
     let mut out = Out::new();
     let mut drive = Drive::open_for(&args.drive, &mut args.paths)?.with_buffer(1 << 20);
     let end = args.offset.saturating_add(args.len);
-    drive.expect(&args.paths, args.offset..end)?;
+    let from = args.offset;
+    let bytes = move |entry: &FileEntry<'_>| entry.size.min(end).saturating_sub(from);
+    drive.expect(drive::files(&args.paths, false), bytes)?;
     let mut code = 0;
     for path in &args.paths {
         let offset = match args.drive.json || out.terminal {

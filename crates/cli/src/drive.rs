@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::ops::{ControlFlow, Range};
+use std::ffi::{OsStr, OsString};
+use std::mem::ManuallyDrop;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
@@ -11,8 +12,8 @@ use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_embedded::partition::Wanted;
 use nearside_embedded::{AnyStore, LogicalVolume};
 use nearside_fsrlib::{
-    Ask, Completion, Counters, Credentials, Deleted, Error, Failure as Refusal, MAX_PATH, NearDataLog,
-    Operation, Part, Record, Route, Seen, Session, State, Target, Totals, Transport, describe,
+    Ask, Completion, Counters, Credentials, Deleted, Error, Failure as Refusal, FileEntry, MAX_PATH,
+    NearDataLog, Operation, Part, Record, Route, Seen, Session, State, Target, Totals, Transport, describe,
 };
 use nearside_store::File;
 use serde_json::json;
@@ -187,29 +188,54 @@ impl Drive {
         self.session.seen()
     }
 
-    /// Before these bytes of each of the files are seen: where a person watches, how many that will be is
-    /// asked, from which it follows how long it takes. Not where a directory is among them.
-    pub fn expect(&mut self, paths: &[OsString], bytes: Range<u64>) -> Result<(), Failure> {
+    /// Before `bytes` of each of the files are seen: where a person watches, how many that will be is asked,
+    /// from which it follows how long it takes. Of trees it is counted meanwhile ([`Drive::count`]).
+    pub fn expect(
+        &mut self,
+        targets: impl Iterator<Item = Target>,
+        mut bytes: impl FnMut(&FileEntry<'_>) -> u64 + Send + 'static,
+    ) -> Result<(), Failure> {
         if self.args.timing || !self.progress.is_watched() {
             return Ok(());
         }
-        let ask = |path: &OsString| Ask { target: target(path), operation: Operation::Stat, follow: true };
-        let asks: Vec<Ask> = paths.iter().map(ask).collect();
-        let mut all = Some(0u64);
+        let ask = |target| Ask { target, operation: Operation::Stat, follow: true };
+        let asks: Vec<Ask> = targets.map(ask).collect();
+        if asks.iter().any(|ask| matches!(ask.target, Target::Tree { .. })) {
+            self.count(asks, self.seen(), bytes);
+            return Ok(());
+        }
+        let mut all = 0u64;
         self.ask_each(&asks, |_, answer| {
-            let Ok(Record::Entry(entry)) = answer else { return Ok(()) };
-            let size = match format::letter(entry.mode) {
-                'd' => None,
-                '-' => Some(entry.size.min(bytes.end).saturating_sub(bytes.start)),
-                _ => Some(0),
-            };
-            all = all.zip(size).map(|(all, size)| all.saturating_add(size));
+            if let Ok(Record::Entry(entry)) = answer {
+                all = all.saturating_add(of_file(&entry, &mut bytes));
+            }
             Ok(())
         })?;
-        if let Some(all) = all {
-            self.seen().begin(all);
-        }
+        self.seen().begin(all);
         Ok(())
+    }
+
+    /// Before `bytes` of each of the files that are asked about are seen: where a person watches, and once
+    /// it takes long, another drive over the same image finds out meanwhile how many that will be. Not where
+    /// that may see other files, nor for a drive that is elsewhere: it would be asked beside the work.
+    pub fn count(
+        &mut self,
+        asks: Vec<Ask>,
+        seen: Arc<Seen>,
+        bytes: impl FnMut(&FileEntry<'_>) -> u64 + Send + 'static,
+    ) {
+        let Some(store) = self.store.clone().filter(|_| is_free(&self.args, self.alike)) else { return };
+        let enter = |ask: Ask| Ask { target: self.places.enter(&ask.target).0, ..ask };
+        let asks: Vec<Ask> = asks.into_iter().map(enter).collect();
+        let (args, clock) = (self.args.clone(), self.clock.clone());
+        self.progress.count(move |is_wanted| {
+            let Ok(session) = another(&args, &store, clock) else { return };
+            // As the whole's own session (`Drive::finish`): not given back bit by bit.
+            let mut session = ManuallyDrop::new(session);
+            if let Some(all) = counted(&mut session, &asks, bytes, is_wanted) {
+                seen.expect(all);
+            }
+        });
     }
 
     /// Asks, and hands each record to `sink`. `Ok(Err(refusal))`: the drive refused, for a reason that
@@ -426,11 +452,8 @@ impl Drive {
         mut sink: impl FnMut(&[u8], Record<'_>) -> Result<(), Failure>,
     ) -> Outcome {
         let mut code = 0;
-        for path in paths {
-            let ask = match recursive {
-                true => Ask::tree(path.as_bytes(), operation.clone()),
-                false => Ask { target: target(path), operation: operation.clone(), follow: true },
-            };
+        for (path, target) in paths.iter().zip(files(paths, recursive)) {
+            let ask = Ask { target, operation: operation.clone(), follow: true };
             let mut name = path.as_bytes().to_vec();
             let answer = self.ask(&ask, |record| {
                 if let Record::File { path, .. } | Record::Failed { path, .. } = &record {
@@ -634,8 +657,53 @@ fn concerns_the_drive(refusal: &Refusal) -> bool {
 }
 
 /// What a path on the command line names: itself.
-pub fn target(path: &std::ffi::OsStr) -> Target {
+pub fn target(path: &OsStr) -> Target {
     Target::Path(path.as_bytes().to_vec())
+}
+
+/// All that is below a path.
+pub fn tree(path: &OsStr) -> Target {
+    let root = path.as_bytes().to_vec();
+    Target::Tree { root, include: vec![], exclude: vec![], max_depth: u32::MAX }
+}
+
+/// The files at these paths, or below them.
+pub fn files(paths: &[OsString], recursive: bool) -> impl Iterator<Item = Target> {
+    paths.iter().map(move |path| if recursive { tree(path) } else { target(path) })
+}
+
+/// Bytes of a file that lie on the volume: what looks for something does not look at holes.
+pub fn stored(entry: &FileEntry<'_>) -> u64 {
+    entry.size.min(entry.sectors.saturating_mul(512))
+}
+
+/// `bytes` of an entry, where it is a regular file: of others there are none.
+pub fn of_file(entry: &FileEntry<'_>, bytes: &mut impl FnMut(&FileEntry<'_>) -> u64) -> u64 {
+    if format::letter(entry.mode) == '-' { bytes(entry) } else { 0 }
+}
+
+/// How many `bytes` the files have together that are asked about; `None`: that is not wanted any more, or it
+/// is not to be had.
+fn counted(
+    session: &mut Session<Box<dyn Transport>>,
+    asks: &[Ask],
+    mut bytes: impl FnMut(&FileEntry<'_>) -> u64,
+    is_wanted: &dyn Fn() -> bool,
+) -> Option<u64> {
+    let mut all = 0u64;
+    for ask in asks {
+        let listed = session.stream(ask, |record| {
+            if let Record::Entry(entry) = record {
+                all = all.saturating_add(of_file(&entry, &mut bytes));
+            }
+            if is_wanted() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        // What is refused is so to the command as well, and it says so.
+        if !matches!(listed, Ok(_) | Err(Error::Refused(_))) || !is_wanted() {
+            return None;
+        }
+    }
+    Some(all)
 }
 
 pub fn add(to: &mut Counters, from: &Counters) {

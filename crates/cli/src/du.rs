@@ -7,11 +7,11 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use nearside_fsrlib::{Ask, Failure as Refusal, FileEntry, Operation, Record, Target};
+use nearside_fsrlib::{Ask, Failure as Refusal, FileEntry, Operation, Record};
 use serde_json::json;
 
 use crate::args::DriveArgs;
-use crate::drive::Drive;
+use crate::drive::{Drive, tree};
 use crate::failure::{Failure, Outcome, complain_of};
 use crate::format;
 use crate::out::{self, Out};
@@ -124,9 +124,7 @@ pub fn run(mut args: DuArgs) -> Outcome {
         code: 0,
     };
     for path in &paths {
-        let root = path.as_bytes().to_vec();
-        let target = Target::Tree { root, include: vec![], exclude: vec![], max_depth: u32::MAX };
-        let ask = Ask { target, operation: Operation::List, follow: args.dereference_args };
+        let ask = Ask { target: tree(path), operation: Operation::List, follow: args.dereference_args };
         let good = drive.ask_about(path.as_bytes(), &ask, |record| {
             usage.record(record)?;
             Ok(ControlFlow::Continue(()))

@@ -143,7 +143,8 @@ pub fn run(args: GatherArgs) -> Outcome {
     let mut paths = vec![args.path.clone()];
     let mut out = Out::new();
     let mut drive = Drive::open_for(&args.drive, &mut paths)?.with_buffer(1 << 20);
-    let (mut code, mut first) = (0, 0);
+    let of_all = all.iter().map(|(rows, _)| rows.len()).sum::<usize>();
+    let (mut code, mut first, mut rows) = (0, 0, 0);
     while first < all.len() {
         let bags = &all[first..];
         let bags = &bags[..fit(bags)?];
@@ -166,6 +167,10 @@ pub fn run(args: GatherArgs) -> Outcome {
         })?;
         code = code.max(ended);
         first += bags.len();
+        rows += bags.iter().map(|(rows, _)| rows.len()).sum::<usize>();
+        // Each row has as many bytes as the others.
+        let seen = drive.seen();
+        seen.expect((seen.get().1 as f64 / rows as f64 * of_all as f64) as u64);
     }
     drive.finish(&mut out)?;
     Ok(code)

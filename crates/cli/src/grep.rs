@@ -243,7 +243,9 @@ pub fn run(mut args: GrepArgs) -> Outcome {
     if args.search_zip {
         drive = drive.with_buffer(1 << 20);
     }
-    drive.expect(&paths, 0..u64::MAX)?;
+    let max_depth = args.choice.max_depth.unwrap_or(u32::MAX);
+    let walk = walk::Walk { choice: &choice, recursive, named: !everything, max_depth };
+    walk.expect(&paths, &mut drive)?;
     let several = recursive || paths.len() > 1;
     let mut out = Out::new();
     out.line_buffered = args.line_buffered;
@@ -259,8 +261,6 @@ pub fn run(mut args: GrepArgs) -> Outcome {
     let (quiet, silent) = (args.quiet, args.no_messages);
     let mut found = Found { printer, out, tally: Tally::default(), quiet, silent };
     for path in &paths {
-        let max_depth = args.choice.max_depth.unwrap_or(u32::MAX);
-        let walk = walk::Walk { choice: &choice, recursive, named: !everything, max_depth };
         walk.path(path, &operation, &mut drive, &mut found)?;
         if !quiet {
             found.printer.end_of_file(&mut found.out, &mut found.tally)?;

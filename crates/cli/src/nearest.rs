@@ -8,7 +8,7 @@ use nearside_fsrlib::{Failure as Refusal, MAX_NEAREST, NearestOptions, Operation
 use serde_json::json;
 
 use crate::args::DriveArgs;
-use crate::drive::Drive;
+use crate::drive::{Drive, files};
 use crate::failure::{Failure, Outcome, complain, complain_of};
 use crate::out::{self, Out};
 use crate::table::{self, TableArgs};
@@ -81,6 +81,10 @@ pub fn run(mut args: NearestArgs) -> Outcome {
     });
     let mut out = Out::new();
     let mut drive = Drive::open_for(&args.drive, &mut args.paths)?;
+    // Which files of a tree are such tables shows when they are looked at.
+    if !args.recursive {
+        drive.expect(files(&args.paths, false), |entry| entry.size)?;
+    }
     let several = args.recursive || args.paths.len() > 1;
     let (mut found, mut first, mut others) = (false, None, 0u64);
     let mut code = drive.each_file(&args.paths, args.recursive, &operation, |name, record| {

@@ -2,9 +2,10 @@
 //! is shown: what was done and how fast; and where it is known how much there is, how long it still takes.
 //!
 //! It is one line. What comes to the output is sign enough, and the line is gone before that ([`give_way`]);
-//! a message comes above it ([`above`]).
+//! a message comes above it ([`above`]). How much there is may be found out beside the work, and only once
+//! the line shows ([`Progress::count`]).
 
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -62,7 +63,7 @@ pub fn above<T>(write: impl FnOnce() -> T) -> T {
 
 /// Waits in a thread of its own; gone without a trace when it ends. The default shows nothing.
 #[derive(Default)]
-pub struct Progress(Option<(Sender<()>, JoinHandle<()>)>);
+pub struct Progress(Vec<(Sender<()>, JoinHandle<()>)>);
 
 impl Progress {
     /// Starts to wait, where standard error is a terminal: files and bytes so far, and what became of them.
@@ -76,27 +77,45 @@ impl Progress {
     }
 
     fn watch(done: &'static str, far: impl Fn() -> ((u64, u64), Option<u64>) + Send + 'static) -> Progress {
-        Progress(terminal::errors().then(|| {
-            let (end, ended) = channel();
-            let thread = std::thread::spawn(move || {
+        let mut progress = Progress::default();
+        if terminal::errors() {
+            progress.beside(move |ended| {
                 let mut wait = PATIENCE;
                 while ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) && show(done, far()) {
                     wait = PERIOD;
                 }
                 line().clear();
             });
-            (end, thread)
-        }))
+        }
+        progress
+    }
+
+    /// Where a person watches, and once it shows: has `count` find out in a thread of its own how much there
+    /// is, as long as that is wanted, which it is told.
+    pub fn count(&mut self, count: impl FnOnce(&dyn Fn() -> bool) + Send + 'static) {
+        if self.is_watched() {
+            self.beside(move |ended| {
+                let is_wanted = || ended.try_recv() == Err(TryRecvError::Empty) && !line().over;
+                if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) && is_wanted() {
+                    count(&is_wanted);
+                }
+            });
+        }
+    }
+
+    fn beside(&mut self, work: impl FnOnce(&Receiver<()>) + Send + 'static) {
+        let (end, ended) = channel();
+        self.0.push((end, std::thread::spawn(move || work(&ended))));
     }
 
     /// Whether a person may come to see it.
     pub fn is_watched(&self) -> bool {
-        self.0.is_some()
+        !self.0.is_empty()
     }
 
     /// The end.
     pub fn end(&mut self) {
-        if let Some((end, thread)) = self.0.take() {
+        for (end, thread) in self.0.drain(..) {
             drop(end);
             let _ = thread.join();
         }
@@ -174,5 +193,13 @@ mod tests {
         assert_eq!(after(4, (3, GIB), None), "3 files, 1.00 GiB in the drive, 256.00 MiB/s");
         // Whatever sizes a volume gives its files.
         assert_eq!(after(2, (1, 1), Some(u64::MAX)), "2s so far, 1 B of 16.00 EiB in the drive");
+    }
+
+    #[test]
+    fn nothing_is_counted_where_nobody_watches() {
+        let kept = Arc::new(());
+        let its_own = kept.clone();
+        Progress::default().count(move |_| drop(its_own));
+        assert_eq!(Arc::strong_count(&kept), 1);
     }
 }

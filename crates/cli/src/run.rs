@@ -9,7 +9,7 @@ use nearside_fsrlib::{Code, Language, MAX_PARAMETERS, Operation, ProgramOptions,
 use serde_json::json;
 
 use crate::args::DriveArgs;
-use crate::drive::Drive;
+use crate::drive::{Drive, files};
 use crate::failure::{Failure, Outcome};
 use crate::out::{self, Out};
 use crate::table::bytes_of;
@@ -125,6 +125,7 @@ pub fn each_emitted(
     // What has come of a record that is not whole, and of which file: what failed within one does not begin
     // the next file's.
     let (mut of, mut begun): (Vec<u8>, Vec<u8>) = Default::default();
+    drive.expect(files(paths, recursive), |entry| entry.size)?;
     drive.each_file(paths, recursive, operation, |name, record| match record {
         Record::File { .. } => {
             if of != name {

@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::{Args, ValueEnum};
-use nearside_fsrlib::{Ask, Operation, ParseError, Record, RowFormat, SelectOptions, Target};
-use nearside_ndp::select::{Merge, MergeError, Table};
+use nearside_fsrlib::{Ask, FileEntry, Operation, ParseError, Record, RowFormat, SelectOptions, Target};
+use nearside_ndp::select::{Merge, MergeError, SAMPLE, Table};
 
 use crate::args::DriveArgs;
 use crate::drive::{Drive, target};
@@ -141,6 +141,21 @@ impl RowArgs {
     }
 }
 
+impl SelectArgs {
+    /// The file at a path, or those below it.
+    fn target(&self, path: &OsString) -> Target {
+        match self.recursive {
+            true => Target::Tree {
+                root: path.as_bytes().to_vec(),
+                include: self.include.iter().map(|glob| glob.clone().into_bytes()).collect(),
+                exclude: Vec::new(),
+                max_depth: u32::MAX,
+            },
+            false => target(path),
+        }
+    }
+}
+
 /// Parses what an option says.
 fn parsed<T: Default>(
     option: &str,
@@ -248,6 +263,12 @@ pub fn run(mut args: SelectArgs) -> Outcome {
         None => Form::Csv,
     };
     let mut drive = Drive::open_for(&args.drive, &mut args.paths)?.with_buffer(1 << 20);
+    // Of Parquet it depends on what is asked for, and with a limit it may end anywhere.
+    if options.format != RowFormat::Parquet && options.limit.is_none() {
+        // What columns there are is said by a file's beginning, which is looked at first.
+        let bytes = |entry: &FileEntry<'_>| entry.size.saturating_add(entry.size.min(SAMPLE as u64));
+        drive.expect(args.paths.iter().map(|path| args.target(path)), bytes)?;
+    }
     let mut answer = Answer {
         writer: Writer::new(form, args.drive.json),
         merge: grouped.then(|| Merge::new(&options)),
@@ -259,16 +280,7 @@ pub fn run(mut args: SelectArgs) -> Outcome {
     };
     let operation = Operation::Select(Box::new(options));
     for path in &args.paths {
-        let of_path = match args.recursive {
-            true => Target::Tree {
-                root: path.as_bytes().to_vec(),
-                include: args.include.iter().map(|glob| glob.clone().into_bytes()).collect(),
-                exclude: Vec::new(),
-                max_depth: u32::MAX,
-            },
-            false => target(path),
-        };
-        let ask = Ask { target: of_path, operation: operation.clone(), follow: true };
+        let ask = Ask { target: args.target(path), operation: operation.clone(), follow: true };
         path.as_bytes().clone_into(&mut answer.name);
         answer.unfit = false;
         if !drive.ask_about(path.as_bytes(), &ask, |record| answer.take(&mut out, record))? {

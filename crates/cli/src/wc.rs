@@ -5,13 +5,13 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use clap::Args;
-use nearside_fsrlib::{Failure as Refusal, Operation, Record};
+use nearside_fsrlib::{Failure as Refusal, FileEntry, Operation, Record};
 use nearside_ndp::Counter;
 use serde_json::{Map, Value, json};
 use unicode_width::UnicodeWidthChar;
 
 use crate::args::DriveArgs;
-use crate::drive::Drive;
+use crate::drive::{Drive, files, stored};
 use crate::failure::{Failure, Outcome};
 use crate::out::{self, Out};
 use crate::terminal;
@@ -155,7 +155,9 @@ fn count(
     let utf8 = terminal::utf8();
     let [lines, words, ..] = chosen(args);
     if lines || words || reads(args) {
-        drive.expect(&args.paths, 0..u64::MAX)?;
+        let passes_holes = !reads(args);
+        let bytes = move |entry: &FileEntry<'_>| if passes_holes { stored(entry) } else { entry.size };
+        drive.expect(files(&args.paths, args.recursive), bytes)?;
     }
     if reads(args) {
         let operation = Operation::Read { offset: 0, len: u64::MAX };

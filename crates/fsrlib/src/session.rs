@@ -114,10 +114,15 @@ impl Seen {
     pub fn begin(&self, all: u64) {
         self.files.store(0, Ordering::Relaxed);
         self.bytes.store(0, Ordering::Relaxed);
+        self.expect(all);
+    }
+
+    /// There are so many bytes in all, as is known by now.
+    pub fn expect(&self, all: u64) {
         self.all.store(all, Ordering::Relaxed);
     }
 
-    /// Bytes in all, where [`Seen::begin`] was told.
+    /// Bytes in all, where [`Seen::begin`] or [`Seen::expect`] was told.
     pub fn all(&self) -> Option<u64> {
         Some(self.all.load(Ordering::Relaxed)).filter(|all| *all > 0)
     }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::attributes::{self, Taking, Which};
 use super::{Destination, Done, How, Item, Range, Trouble};
-use crate::drive::Drive;
+use crate::drive::{Drive, of_file, stored};
 use crate::failure::{Failure, complain_about, complain_of};
 use crate::format;
 use crate::hand_on::{Piece, hand_on};
@@ -119,16 +119,23 @@ impl Copy {
         Copy { drive, how, writing, entered, sources, taken }
     }
 
-    /// What is to be copied: where no directory is among it, it is known how much there is.
-    pub fn expect<'e>(&self, mut entries: impl Iterator<Item = &'e FileEntry<'static>>) {
-        let all = entries.try_fold(0u64, |all, entry| match format::letter(entry.mode) {
-            'd' => None,
-            // Of holes nothing is read.
-            '-' => Some(all.saturating_add(entry.size.min(entry.sectors.saturating_mul(512)))),
-            _ => Some(all),
-        });
-        if let Some(all) = all {
-            self.writing.far.begin(all);
+    /// What is to be copied: how much that is, is known, or where a directory is among it counted meanwhile.
+    pub fn expect(&mut self, found: &[(Vec<u8>, FileEntry<'static>)]) {
+        let How { recursive, follow, all, .. } = self.how;
+        // Where links are kept, a file of several names is read once.
+        let mut read = all.then(HashSet::new);
+        let mut bytes = move |entry: &FileEntry<'_>| {
+            let again = entry.links > 1 && read.as_mut().is_some_and(|read| !read.insert(entry.ino));
+            if again { 0 } else { stored(entry) }
+        };
+        let far = self.writing.far.clone();
+        if recursive && found.iter().any(|(_, entry)| format::is_directory(entry.mode)) {
+            let ask = |path: &[u8]| Ask { follow, ..Ask::tree(path, Operation::Stat) };
+            let asks = found.iter().map(|(path, _)| ask(path)).collect();
+            self.drive.count(asks, far, bytes);
+        } else {
+            let files = found.iter().map(|(_, entry)| of_file(entry, &mut bytes));
+            far.begin(files.fold(0, u64::saturating_add));
         }
     }
 

@@ -35,6 +35,29 @@ struct Level {
 }
 
 impl Walk<'_> {
+    /// Before the paths are searched ([`Drive::expect`]); but where files are chosen here one by one.
+    pub fn expect(&self, paths: &[OsString], drive: &mut Drive) -> Result<(), Failure> {
+        let include = self.choice.in_drive();
+        if self.recursive && include.is_none() {
+            return Ok(());
+        }
+        let include = include.unwrap_or_default();
+        drive.expect(paths.iter().map(|path| self.target(path, include.clone())), drive::stored)
+    }
+
+    /// The file at a path, or those below it whose names match.
+    fn target(&self, path: &OsString, include: Vec<Vec<u8>>) -> Target {
+        match self.recursive {
+            false => drive::target(path),
+            true => Target::Tree {
+                root: path.as_bytes().to_vec(),
+                include,
+                exclude: Vec::new(),
+                max_depth: self.max_depth,
+            },
+        }
+    }
+
     /// Searches a path, or the files below it.
     pub fn path(
         &self,
@@ -58,16 +81,7 @@ impl Walk<'_> {
                 return self.ask(path, drive::target(path), operation, drive, found);
             }
         }
-        let target = match self.recursive {
-            false => drive::target(path),
-            true => Target::Tree {
-                root: path.as_bytes().to_vec(),
-                include: include.unwrap_or_default(),
-                exclude: Vec::new(),
-                max_depth: self.max_depth,
-            },
-        };
-        self.ask(path, target, operation, drive, found)
+        self.ask(path, self.target(path, include.unwrap_or_default()), operation, drive, found)
     }
 
     fn ask(

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, DirEntry, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
+use indicatif::HumanBytes;
 use nearside_conformance::{needs, volume};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
@@ -279,28 +280,88 @@ fn a_pipe_gets_bytes_as_they_are() {
     assert_eq!(counts.text(), theirs.text());
 }
 
-/// A command that waits for whoever reads what it writes says meanwhile how far it is.
-#[test]
-fn what_takes_long_says_how_long_it_still_takes() {
-    let Some(volume) = small("what_takes_long_says_how_long_it_still_takes") else { return };
+/// Runs a command that waits for whoever reads what it writes. So many bytes of that are read, then what it
+/// says meanwhile until that holds `words`, then all; what it wrote.
+#[track_caller]
+fn said_meanwhile(volume: &Volume, args: &[&str], first: usize, words: &str) -> Vec<u8> {
     let (mut ours, theirs) = terminal();
-    let mut cat = nearside();
-    cat.env("TERM", "xterm").args(["cat", "/large", "-d"]).arg(&volume.image).stdout(Stdio::piped());
-    let mut cat = cat.stderr(theirs.try_clone().unwrap()).spawn().unwrap();
-    let mut out = cat.stdout.take().unwrap();
-    let mut bytes = vec![0; 4 << 20];
+    let mut command = nearside();
+    command.env("TERM", "xterm").args(args).arg("-d").arg(&volume.image).stdout(Stdio::piped());
+    let mut child = command.stderr(theirs.try_clone().unwrap()).spawn().unwrap();
+    let mut out = child.stdout.take().unwrap();
+    let mut bytes = vec![0; first];
     out.read_exact(&mut bytes).unwrap();
     let (mut said, mut piece, patience) = (String::new(), [0; 4096], Timespec { tv_sec: 300, tv_nsec: 0 });
-    while !said.contains(" MiB of 11.44 MiB in the drive, ") {
+    while !said.contains(words) {
         let more = poll(&mut [PollFd::new(&ours, PollFlags::IN)], Some(&patience)).unwrap();
-        assert!(more > 0, "{said:?}");
+        // As much as it says in some minutes.
+        assert!(more > 0 && said.len() < 256 << 10, "{args:?}: {words:?} in {said:?}");
         let n = ours.read(&mut piece).unwrap();
         said.push_str(&String::from_utf8_lossy(&piece[..n]));
     }
-    assert!(said.contains(" left, "), "{said:?}");
+    assert!(said.contains(" left, "), "{args:?}: {said:?}");
     // It is not to wait for whoever reads that.
     thread::spawn(move || io::copy(&mut ours, &mut io::sink()));
     out.read_to_end(&mut bytes).unwrap();
-    assert!(cat.wait().unwrap().success());
+    assert!(child.wait().unwrap().success(), "{args:?}");
+    bytes
+}
+
+#[test]
+fn what_takes_long_says_how_long_it_still_takes() {
+    let Some(volume) = small("what_takes_long_says_how_long_it_still_takes") else { return };
+    let bytes = said_meanwhile(volume, &["cat", "/large"], 4 << 20, " MiB of 11.44 MiB in the drive, ");
     assert!(bytes == fs::read(volume.tree.join("large")).unwrap());
+}
+
+/// Bytes of all files in a folder.
+fn size(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let of = |entry: DirEntry| match entry.file_type().unwrap() {
+        kind if kind.is_dir() => size(&entry.path()),
+        kind if kind.is_file() => entry.metadata().unwrap().len(),
+        _ => 0,
+    };
+    entries.map(of).sum()
+}
+
+/// Trees, of which nobody knows how much is in them before it is counted.
+#[test]
+fn trees_are_counted_while_they_are_read() {
+    let Some(volume) = small("trees_are_counted_while_they_are_read") else { return };
+    let all = HumanBytes(size(&volume.tree));
+    let grep = ["grep", "--as", "0:0", "-r", "-n", "-a", "-e", "", "/"];
+    let one_thread = [&grep[..], &["--threads", "1"]].concat();
+    let seen = format!(" of {all} in the drive, ");
+    let lines = said_meanwhile(volume, &grep, 4 << 20, &seen);
+    assert!(lines == said_meanwhile(volume, &one_thread, 4 << 20, &seen));
+    let copied = format!(" of {all} copied, ");
+    said_meanwhile(volume, &["cp", "--as", "0:0", "--tar", "-", "/"], 4 << 20, &copied);
+}
+
+/// Files that are named, by commands that make more of them than lines.
+#[test]
+fn what_is_computed_says_how_long_it_still_takes() {
+    let Some(volume) = small("what_is_computed_says_how_long_it_still_takes") else { return };
+    let len = |path: &str| fs::metadata(volume.tree.join(path)).unwrap().len();
+    let (long, short) = (len("logs/a.log"), len("logs/b.log"));
+    let of = |bytes: u64| format!(" of {} in the drive, ", HumanBytes(bytes));
+    let run = |args: &[&str], more: &[&str], first: usize, bytes: u64| {
+        said_meanwhile(volume, &[args, more].concat(), first, &of(bytes))
+    };
+    // What columns there are is looked for in the first 256 KiB.
+    let columns = long.min(256 << 10);
+    run(&["select", "--no-header"], &["/logs/a.log"; 3], 1_500_000, 3 * (long + columns));
+    let nearest = ["nearest", "--type", "int8", "--columns", "1", "--query", "1", "-k", "2000"];
+    run(&nearest, &["/logs/b.log"; 30], 100_000, 30 * short);
+    let rules = volume.folder.path().join("progress.yar");
+    let text = "rule r { strings: $a = \"unit-\" $b = \"took \" condition: all of them }";
+    fs::write(&rules, text).unwrap();
+    run(&["yara", "-s", rules.to_str().unwrap()], &["/logs/b.log"; 40], 20_000, 40 * short);
+    // Ten numbers of four bytes are a row.
+    let rows: Vec<String> = (0..20_000).map(|row: u32| row.to_string()).collect();
+    let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
+    let gather = ["gather", "--raw", "--type", "f32", "--columns", "10", "/large"];
+    let bytes = run(&gather, &rows, 400_000, 800_000);
+    assert!(bytes[..] == fs::read(volume.tree.join("large")).unwrap()[..800_000]);
 }
