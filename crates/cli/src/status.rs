@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::out::Out;
 use crate::serve::beacon::{self, Found};
 use crate::serve::control::Request;
 use crate::server;
+use crate::timing::time;
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
@@ -89,37 +90,8 @@ pub fn run(args: StatusArgs) -> Outcome {
         out.flush()?;
         return Ok(0);
     }
-    let list = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();
-    let word = |value: &serde_json::Value| value.as_str().unwrap_or("").to_owned();
     for subsystem in list(&status["subsystems"]) {
-        out.text(&format!("subsystem {}", word(&subsystem["nqn"])))?;
-        out.line(b"")?;
-        for n in list(&subsystem["namespaces"]) {
-            let kept = if n["read_only"] == true { ", read-only" } else { "" };
-            writeln!(
-                out,
-                "  namespace {}: {} bytes in blocks of {}{kept}; medium: {}",
-                n["nsid"],
-                n["bytes"],
-                n["block_size"],
-                n["medium"].as_str().unwrap_or("not said")
-            )?;
-            if let Some(path) = n["write_log"]["path"].as_str() {
-                let trouble = n["write_log"]["trouble"].as_str();
-                let all = format!("write log {path}: {} entries", n["write_log"]["entries"]);
-                out.text(&format!("    {}", trouble.unwrap_or(&all)))?;
-                out.line(b"")?;
-            }
-            if let failures @ 1.. = n["store_failures"].as_u64().unwrap_or(0) {
-                let last = word(&n["last_store_failure"]);
-                out.text(&format!("    {failures} operations of its store failed, the last so: {last}"))?;
-                out.line(b"")?;
-            }
-        }
-        for line in list(&subsystem["ports"]).into_iter().filter_map(port_line) {
-            out.text(&line)?;
-            out.line(b"")?;
-        }
+        print_subsystem(&subsystem, &mut out)?;
     }
     for host in list(&status["hosts"]) {
         let (nqn, address) = (word(&host["host_nqn"]), word(&host["address"]));
@@ -151,25 +123,86 @@ pub fn run(args: StatusArgs) -> Outcome {
     Ok(0)
 }
 
+/// The elements of a list; none of what is none.
+fn list(value: &Value) -> Vec<Value> {
+    value.as_array().cloned().unwrap_or_default()
+}
+
+fn word(value: &Value) -> &str {
+    value.as_str().unwrap_or("")
+}
+
+fn print_subsystem(subsystem: &Value, out: &mut Out) -> Result<(), Failure> {
+    out.text(&format!("subsystem {}", word(&subsystem["nqn"])))?;
+    out.line(b"")?;
+    for n in list(&subsystem["namespaces"]) {
+        let kept = if n["read_only"] == true { ", read-only" } else { "" };
+        writeln!(
+            out,
+            "  namespace {}: {} bytes in blocks of {}{kept}; medium: {}",
+            n["nsid"],
+            n["bytes"],
+            n["block_size"],
+            n["medium"].as_str().unwrap_or("not said")
+        )?;
+        if let Some(path) = n["write_log"]["path"].as_str() {
+            let trouble = n["write_log"]["trouble"].as_str();
+            let all = format!("write log {path}: {} entries", n["write_log"]["entries"]);
+            out.text(&format!("    {}", trouble.unwrap_or(&all)))?;
+            out.line(b"")?;
+        }
+        if let failures @ 1.. = n["store_failures"].as_u64().unwrap_or(0) {
+            let last = word(&n["last_store_failure"]);
+            out.text(&format!("    {failures} operations of its store failed, the last so: {last}"))?;
+            out.line(b"")?;
+        }
+    }
+    let limits = list(&subsystem["limits"]);
+    let ports = list(&subsystem["ports"]);
+    for line in limits.iter().map(limit_line).chain(ports.iter().filter_map(port_line)) {
+        out.text(&line)?;
+        out.line(b"")?;
+    }
+    Ok(())
+}
+
+/// What is said of what a namespace or a host may have in a second.
+fn limit_line(limit: &Value) -> String {
+    let whose = match limit["host"].as_str() {
+        Some(host) => format!("host {host}"),
+        None => format!("namespace {}", limit["nsid"]),
+    };
+    let rates = [
+        ("iops", "commands a second"),
+        ("bandwidth", "bytes a second"),
+        ("near_data_cpu", "percent of a processor for near-data work"),
+    ];
+    let rates = rates.iter().filter_map(|(key, of)| Some(format!("{} {of}", limit[*key].as_u64()?)));
+    let rates = rates.collect::<Vec<_>>().join(", ");
+    let waited = match (limit["throttled"].as_u64(), limit["throttled_ns"].as_u64()) {
+        (Some(commands), Some(ns)) => format!("{commands} commands have waited, {} in all", time(ns)),
+        _ => "nothing is counted of it".to_owned(),
+    };
+    format!("  limit of {whose}: {rates}; {waited}")
+}
+
 /// What is said of an address by which not all namespaces are optimized.
-fn port_line(port: serde_json::Value) -> Option<String> {
+fn port_line(port: &Value) -> Option<String> {
     let all = port["ana_state"].as_str()?;
     let groups = port["ana_groups"].as_object()?;
     if all == "optimized" && groups.is_empty() {
         return None;
     }
-    let group = |(number, state): (&String, &serde_json::Value)| {
-        format!(", group {number} {}", state.as_str().unwrap_or(""))
-    };
+    let group =
+        |(number, state): (&String, &Value)| format!(", group {number} {}", state.as_str().unwrap_or(""));
     let groups: String = groups.iter().map(group).collect();
     Some(format!("  by {}: {all}{groups}", port["listen"].as_str()?))
 }
 
 /// What is said of a PCIe function.
-fn function_line(function: &serde_json::Value) -> String {
+fn function_line(function: &Value) -> String {
     let word = |name: &str| function[name].as_str().unwrap_or("").to_owned();
-    let numbers =
-        |list: &[serde_json::Value]| list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let numbers = |list: &[Value]| list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let namespaces = match function["namespaces"].as_array() {
         Some(these) => format!("namespaces {}", numbers(these)),
         None => "all namespaces".to_owned(),

@@ -193,6 +193,11 @@ impl<S: Store, F> Subsystem<S, F> {
         inner.broadcast(|| Message::Quotas);
     }
 
+    /// What may be had in a second now, by whom: those that have a quota.
+    pub fn limits(&self) -> Vec<(Whom, Quota)> {
+        self.lock().quotas.iter().map(|(whom, buckets)| (whom.clone(), buckets.quota())).collect()
+    }
+
     /// In what state hosts find the groups of namespaces by a port from now on: each reactor follows at its
     /// next step. Hosts are told where they asked for that.
     pub fn set_ana(&self, port: u16, states: PortStates) {

@@ -128,6 +128,16 @@ impl Buckets {
             near_data: bucket(quota.near_data_ns, &before.near_data),
         }
     }
+
+    /// The rates at which they fill.
+    pub(crate) fn quota(&self) -> Quota {
+        let rate = |bucket: &Option<Arc<Bucket>>| bucket.as_ref().map(|bucket| bucket.per_second);
+        Quota {
+            commands: rate(&self.commands),
+            bytes: rate(&self.bytes),
+            near_data_ns: rate(&self.near_data),
+        }
+    }
 }
 
 /// What the processors' time of a host's near-data work on a namespace is taken from. It follows where one of
@@ -340,6 +350,7 @@ mod tests {
             at(&before).as_ref().zip(at(&after).as_ref()).is_some_and(|(one, other)| Arc::ptr_eq(one, other))
         };
         assert!(stays(|b| &b.commands) && !stays(|b| &b.bytes) && after.near_data.is_some());
+        assert_eq!((before.quota(), after.quota().bytes), (quota, Some(8)));
     }
 
     #[test]

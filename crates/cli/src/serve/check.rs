@@ -15,7 +15,7 @@ use nearside_spec::fabrics::nqn;
 use nearside_store::{Backing, FileOptions};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use super::plan::{FunctionPlan, NamespacePlan, Plan, SubsystemPlan, resolve};
+use super::plan::{FunctionPlan, NamespacePlan, PERCENT_NS, Plan, SubsystemPlan, resolve};
 use super::ports;
 use super::reservations;
 use super::secrets;
@@ -150,7 +150,7 @@ fn quotas(whose: &str, quota: &Quota, faults: &mut Faults) {
     for (key, value, most) in [
         ("iops", quota.commands, MOST_IOPS),
         ("bandwidth", quota.bytes, MOST_BYTES),
-        ("near-data-cpu", quota.near_data_ns.map(|ns| ns / 10_000_000), MOST_PERCENT),
+        ("near-data-cpu", quota.near_data_ns.map(|ns| ns / PERCENT_NS), MOST_PERCENT),
     ] {
         let well = value.is_none_or(|value| (1..=most).contains(&value));
         faults.unless(well, || format!("{whose}: {key} {}; it can be 1 to {most}", value.unwrap_or(0)));

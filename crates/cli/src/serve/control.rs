@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use nearside_device::throttle::Whom;
 use nearside_dma::local::{self, Access};
 use nearside_firmware::{Fsr, Looks, ViewCost};
 use nearside_store::{Backing, Store};
@@ -16,9 +17,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::changes::Change;
-use super::drive::{AnyTarget, Function, Seen};
+use super::drive::{AnySubsystem, AnyTarget, Function, Seen};
 use super::listener::{self, PATIENCE, Peer};
-use super::plan::Plan;
+use super::plan::{PERCENT_NS, Plan};
 use super::running::Running;
 use super::sizes;
 
@@ -197,6 +198,26 @@ fn under_way(target: &AnyTarget) -> UnderWay {
     all.collect()
 }
 
+/// Who may have how much in a second, and what has waited, as the metrics count it; where nothing of it is
+/// counted by itself, null.
+fn limits(subsystem: &AnySubsystem) -> Vec<Value> {
+    let traffic = subsystem.traffic();
+    let limits = subsystem.limits();
+    let limit = limits.iter().map(|(whom, quota)| {
+        let (nsid, host, waited) = match whom {
+            Whom::Namespace(nsid) => (Some(*nsid), None, traffic.namespaces.get(nsid)),
+            Whom::Host(host) => (None, Some(host.as_str()), traffic.hosts.get(host)),
+        };
+        json!({
+            "nsid": nsid, "host": host, "iops": quota.commands, "bandwidth": quota.bytes,
+            "near_data_cpu": quota.near_data_ns.map(|ns| ns / PERCENT_NS),
+            "throttled": waited.map(|tally| tally.throttled),
+            "throttled_ns": waited.map(|tally| tally.throttled_ns),
+        })
+    });
+    limit.collect()
+}
+
 /// A PCIe function, and who has it.
 fn function(function: &Function, way: &UnderWay) -> Value {
     let state = function.state();
@@ -237,7 +258,7 @@ pub fn status(seen: &Seen) -> Value {
             json!({ "listen": address.to_string(), "ana_state": states.all.name(), "ana_groups": groups })
         });
         json!({ "nqn": offer.nqn, "serial": offer.serial, "hosts": offer.hosts, "namespaces": namespaces,
-            "ports": ports.collect::<Vec<_>>() })
+            "ports": ports.collect::<Vec<_>>(), "limits": limits(&offer.subsystem) })
     });
     let way = under_way(target);
     let hosts = target.connected().into_iter().map(|host| {

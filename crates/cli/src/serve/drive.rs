@@ -31,7 +31,7 @@ use crate::in_use;
 /// What serves.
 pub type AnyTarget = Target<AnyStore, Fsr>;
 type AnyOffer = Offer<AnyStore, Fsr>;
-type AnySubsystem = Subsystem<AnyStore, Fsr>;
+pub type AnySubsystem = Subsystem<AnyStore, Fsr>;
 type AnyNamespace = Arc<Namespace<AnyStore, Fsr>>;
 
 /// A PCIe function, as it is told of.

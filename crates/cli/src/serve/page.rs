@@ -72,10 +72,10 @@ pub fn state(seen: &Seen, history: &History) -> Value {
     state
 }
 
-/// Takes away what is for the server's own user alone: which hosts may connect, whose names may be all the
-/// proof that there is, and hosts' identifiers.
+/// Takes away what is for the server's own user alone: which hosts may connect or have limits, whose names
+/// may be all the proof that there is, and hosts' identifiers.
 fn withhold(state: &mut Value) {
-    for (list, key) in [("subsystems", "hosts"), ("hosts", "host_id")] {
+    for (list, key) in [("subsystems", "hosts"), ("subsystems", "limits"), ("hosts", "host_id")] {
         for one in state[list].as_array_mut().into_iter().flatten() {
             if let Some(fields) = one.as_object_mut() {
                 fields.remove(key);

@@ -173,10 +173,11 @@ impl From<Bandwidth> for String {
     }
 }
 
+/// Nanoseconds of a second that are a percent of a processor.
+pub const PERCENT_NS: u64 = 10_000_000;
+
 /// What may be had in a second, by a file.
 fn quota(iops: Option<u64>, bandwidth: Option<Bandwidth>, near_data_cpu: Option<u64>) -> Quota {
-    // A hundredth of a second.
-    const PERCENT_NS: u64 = 10_000_000;
     Quota {
         commands: iops,
         bytes: bandwidth.map(|bandwidth| bandwidth.0),

@@ -257,11 +257,13 @@ fn peers_that_mean_ill_neither_hang_it_nor_grow_it() {
         assert!(lost || said.starts_with(&format!("HTTP/1.1 {status} ")), "{status}: {said}");
         reads();
     }
-    // Who may connect, and hosts' identifiers, are for the control socket.
+    // Who may connect or has limits, and hosts' identifiers, are for the control socket.
     let state: Value = serde_json::from_str(&get(&address, "/status.json")).unwrap();
     assert_eq!(state["hosts"][0]["host_nqn"], "nqn.2026-11.example:host");
     assert!(state["hosts"][0].get("host_id").is_none(), "{state}");
-    assert!(state["subsystems"][0]["nqn"] == NQN && state["subsystems"][0].get("hosts").is_none(), "{state}");
+    let subsystem = &state["subsystems"][0];
+    let kept = ["hosts", "limits"].iter().all(|key| subsystem.get(key).is_none());
+    assert!(subsystem["nqn"] == NQN && kept, "{state}");
 
     let said = ask(&address, b"HEAD / HTTP/1.1\r\n\r\n");
     assert!(said.starts_with("HTTP/1.1 200 OK") && said.ends_with("\r\n\r\n"), "{said}");

@@ -157,6 +157,28 @@ fn a_namespaces_bandwidth_is_held_and_counted() {
     // The same host where there is no limit.
     assert!(limited.run("cat", 2, FREE, &LARGE_BY_BLOCKS) == large);
     assert_eq!(of("2", "commands_throttled"), Some(0.0));
+
+    // The server's own user is told the same, of each limit.
+    let (commands, seconds) = (of("1", "commands_throttled"), of("1", "throttled_seconds"));
+    let (commands, seconds) = (commands.unwrap(), seconds.unwrap());
+    let status = limited.ask(&["status", "--json"]).json().remove(0);
+    let [of_namespace, of_host] = [0, 1].map(|nth: usize| &status["subsystems"][0]["limits"][nth]);
+    let ns = of_namespace["throttled_ns"].as_u64().unwrap();
+    assert!((ns as f64 / 1e9 - seconds).abs() < 1e-6, "{ns} ns, {seconds} s");
+    let expected = |nsid: Value, host: Value, bandwidth: u64, throttled: u64, ns: u64| {
+        serde_json::json!({
+            "nsid": nsid, "host": host, "iops": null, "bandwidth": bandwidth, "near_data_cpu": null,
+            "throttled": throttled, "throttled_ns": ns,
+        })
+    };
+    assert_eq!(*of_namespace, expected(1.into(), Value::Null, 8 << 20, commands as u64, ns));
+    assert_eq!(*of_host, expected(Value::Null, SLOW.into(), 1 << 20, 0, 0));
+    let text = limited.ask(&["status"]).good();
+    let line = format!("  limit of namespace 1: 8388608 bytes a second; {commands} commands have waited, ");
+    assert!(text.contains(&line), "{text}");
+    let line =
+        format!("  limit of host {SLOW}: 1048576 bytes a second; 0 commands have waited, 0 ns in all\n");
+    assert!(text.contains(&line), "{text}");
 }
 
 #[test]

@@ -113,7 +113,9 @@ fn a_namespace_has_its_rate_at_any_depth_and_no_more() {
 fn bytes_are_counted_as_they_are_moved() {
     let subsystem = subsystem();
     let quota = Quota { bytes: Some(1 << 20), ..Quota::default() };
-    subsystem.limit([(Whom::Host(LIMITED.into()), quota)]);
+    let limit = (Whom::Host(LIMITED.into()), quota);
+    subsystem.limit([limit.clone(), (Whom::Namespace(1), Quota::default())]);
+    assert_eq!(subsystem.limits(), [limit]);
     let mut host = host(&subsystem, LIMITED);
     for opcode in [io::READ, io::WRITE] {
         let (done, _) = load(&mut host, 4, 5 * SECOND, |cid| command_of(opcode, cid, 1, 16));
