@@ -103,7 +103,7 @@ enum What {
     /// By an address, in what state hosts find namespaces (Asymmetric Namespace Access): hosts that have
     /// several paths use another, and are told at once
     Ana {
-        /// One of those at which hosts are awaited
+        /// One of those at which hosts are awaited, as it stands in the file, or as it was printed
         address: String,
         /// optimized, non-optimized, inaccessible, persistent-loss or change
         state: AnaName,

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::plan::{AnaName, Bandwidth, HostPlan, Level, NamespacePlan, Plan, SubsystemPlan};
-use super::ports::{PortPlan, same};
+use super::ports::{Bound, place, same};
 use nearside_spec::fabrics::{DISCOVERY_PORT, PORT};
 
 /// A change, as it is asked for at the control socket. Without a subsystem the only one is meant.
@@ -68,11 +68,11 @@ pub enum Change {
 }
 
 impl Change {
-    /// The plan with the change.
+    /// The plan with the change. Addresses are named as the plan has them, or as they are `bound`.
     ///
     /// # Errors
     /// Why it is none, in words.
-    pub fn apply(self, plan: &mut Plan) -> Result<(), String> {
+    pub fn apply(self, plan: &mut Plan, bound: &[Bound]) -> Result<(), String> {
         match self {
             Change::AddHost { subsystem, host, restrict } => {
                 add_host(plan.the_mut(subsystem.as_deref())?, host, restrict)
@@ -91,7 +91,7 @@ impl Change {
                 if plan.subsystem.len() == before { Err(no_subsystem(&nqn)) } else { Ok(()) }
             }
             Change::AddListener { address, discovery } => add_listener(plan, address, discovery),
-            Change::RemoveListener { address } => remove_listener(plan, &address),
+            Change::RemoveListener { address } => remove_listener(plan, &address, bound),
             Change::AddNamespace { subsystem, namespace } => {
                 let subsystem = plan.the_mut(subsystem.as_deref())?;
                 if subsystem.namespace.iter().any(|other| other.nsid == namespace.nsid) {
@@ -108,10 +108,9 @@ impl Change {
                 if gone { Ok(()) } else { Err(format!("there is no namespace {nsid}")) }
             }
             Change::SetAna { subsystem, listen, state, groups } => {
-                if !plan.listens(&listen) {
-                    return Err(format!("no host is awaited at {listen}"));
-                }
-                plan.the_mut(subsystem.as_deref())?.set_ana(&listen, state, groups);
+                let at = place(&plan.listen, PORT, &listen, bound)?;
+                let word = plan.listen[at.ok_or_else(|| no_listener(&listen))?].clone();
+                plan.the_mut(subsystem.as_deref())?.set_ana(&word, state, groups);
                 Ok(())
             }
             Change::LogLevel { level } => {
@@ -217,26 +216,28 @@ fn add_listener(plan: &mut Plan, address: String, discovery: bool) -> Result<(),
     Ok(())
 }
 
-fn remove_listener(plan: &mut Plan, address: &str) -> Result<(), String> {
-    let listen = plan.listen.iter().position(|word| same(word, address, PORT));
-    let discovery = || plan.discovery.iter().position(|word| same(word, address, DISCOVERY_PORT));
-    let place = match listen {
+fn no_listener(address: &str) -> String {
+    format!("no host is awaited at {address}")
+}
+
+fn remove_listener(plan: &mut Plan, address: &str, bound: &[Bound]) -> Result<(), String> {
+    let nth = match place(&plan.listen, PORT, address, bound)? {
         Some(at) => {
-            plan.listen.remove(at);
+            let word = plan.listen.remove(at);
+            for subsystem in &mut plan.subsystem {
+                subsystem.port.retain(|port| !same(&port.listen, &word, PORT));
+            }
             at
         }
         None => {
-            let at = discovery().ok_or_else(|| format!("no host is awaited at {address}"))?;
+            let at = place(&plan.discovery, DISCOVERY_PORT, address, bound)?;
+            let at = at.ok_or_else(|| no_listener(address))?;
             plan.discovery.remove(at);
             plan.listen.len() + at
         }
     };
-    if place < plan.advertise.len() {
-        plan.advertise.remove(place);
-    }
-    if listen.is_some() {
-        let goes = |port: &PortPlan| same(&port.listen, address, PORT);
-        plan.subsystem.iter_mut().for_each(|subsystem| subsystem.port.retain(|port| !goes(port)));
+    if nth < plan.advertise.len() {
+        plan.advertise.remove(nth);
     }
     Ok(())
 }
@@ -267,25 +268,25 @@ mod tests {
         let add = |key, restrict| Change::AddHost { subsystem: None, host: host(WEB, key), restrict };
         let remove = || Change::RemoveHost { subsystem: None, nqn: WEB.into() };
         for key in [None, Some("/k")] {
-            assert!(add(key, false).apply(&mut all).unwrap_err().contains("--restrict"));
-            assert!(remove().apply(&mut all).unwrap_err().contains("every host may connect"));
+            assert!(add(key, false).apply(&mut all, &[]).unwrap_err().contains("--restrict"));
+            assert!(remove().apply(&mut all, &[]).unwrap_err().contains("every host may connect"));
             assert_eq!(hosts(&all), None);
             let mut few = all.clone();
-            add(key, true).apply(&mut few).unwrap();
+            add(key, true).apply(&mut few, &[]).unwrap();
             assert_eq!(hosts(&few), Some(vec![WEB.to_owned()]), "{key:?}");
-            remove().apply(&mut few).unwrap();
+            remove().apply(&mut few, &[]).unwrap();
             assert_eq!(hosts(&few), Some(vec![]), "{key:?}");
-            assert!(remove().apply(&mut few).unwrap_err().contains("has no host"));
-            add(key, false).apply(&mut few).unwrap();
+            assert!(remove().apply(&mut few, &[]).unwrap_err().contains("has no host"));
+            add(key, false).apply(&mut few, &[]).unwrap();
             assert_eq!(hosts(&few), Some(vec![WEB.to_owned()]), "{key:?}");
-            let again = add(None, false).apply(&mut few);
+            let again = add(None, false).apply(&mut few, &[]);
             assert!(again.unwrap_err().contains("may connect already"), "{key:?}");
         }
         // Beside hosts with keys, one without.
         let mut keyed =
             plan(&format!("[[subsystem]]\nnqn = '{A}'\nhost = [{{ nqn = '{WEB}', key-file = '/k' }}]"));
         Change::AddHost { subsystem: None, host: host("nqn.2026-11.example:b", None), restrict: false }
-            .apply(&mut keyed)
+            .apply(&mut keyed, &[])
             .unwrap();
         assert_eq!(hosts(&keyed), Some(vec![WEB.to_owned(), "nqn.2026-11.example:b".to_owned()]));
     }
@@ -297,19 +298,59 @@ mod tests {
         let mut plan = plan(&format!("{text}[[subsystem]]\nnqn = '{A}'"));
         let add = |address: &str, discovery| Change::AddListener { address: address.into(), discovery };
         let remove = |address: &str| Change::RemoveListener { address: address.into() };
-        assert!(remove("127.0.0.1:9").apply(&mut plan).unwrap_err().contains("no host is awaited"));
-        remove("127.0.0.1:1").apply(&mut plan).unwrap();
+        assert!(remove("127.0.0.1:9").apply(&mut plan, &[]).unwrap_err().contains("no host is awaited"));
+        remove("127.0.0.1:1").apply(&mut plan, &[]).unwrap();
         assert_eq!(
             (plan.listen.clone(), plan.advertise.clone()),
             (vec!["127.0.0.1:2".into()], vec!["192.0.2.2".into()])
         );
-        add("127.0.0.1:4", false).apply(&mut plan).unwrap();
-        add("127.0.0.1", true).apply(&mut plan).unwrap();
-        remove("127.0.0.1:8009").apply(&mut plan).unwrap();
+        add("127.0.0.1:4", false).apply(&mut plan, &[]).unwrap();
+        add("127.0.0.1", true).apply(&mut plan, &[]).unwrap();
+        remove("127.0.0.1:8009").apply(&mut plan, &[]).unwrap();
         assert_eq!(plan.discovery, ["127.0.0.1:3"]);
         plan.advertise = vec!["192.0.2.2".into(), "192.0.2.4".into(), "192.0.2.3".into()];
-        assert!(add("127.0.0.1:5", false).apply(&mut plan).unwrap_err().contains("by their places"));
-        remove("127.0.0.1:3").apply(&mut plan).unwrap();
+        assert!(add("127.0.0.1:5", false).apply(&mut plan, &[]).unwrap_err().contains("by their places"));
+        remove("127.0.0.1:3").apply(&mut plan, &[]).unwrap();
         assert_eq!(plan.advertise, ["192.0.2.2", "192.0.2.4"]);
+    }
+    /// Of a word whose port the system chooses, what it chose is a name as well, and the word stays.
+    #[test]
+    fn an_address_goes_by_its_word_and_by_what_it_was_bound_to() {
+        const ANY: &str = "127.0.0.1:0";
+        let text = format!("listen = ['{ANY}']\ndiscovery = ['{ANY}']\n[[subsystem]]\nnqn = '{A}'");
+        let plan = plan(&text);
+        let one =
+            |usual: u16, port: u16| Bound { word: ANY.into(), usual, at: ([127, 0, 0, 1], port).into() };
+        let bound = [one(PORT, 1001), one(DISCOVERY_PORT, 1002)];
+        let inaccessible: AnaName = "inaccessible".parse().unwrap();
+        let ana = |listen: &str| Change::SetAna {
+            subsystem: None,
+            listen: listen.into(),
+            state: inaccessible,
+            groups: None,
+        };
+        let remove = |address: &str| Change::RemoveListener { address: address.into() };
+        for address in [ANY, "127.0.0.1:1001"] {
+            let mut changed = plan.clone();
+            ana(address).apply(&mut changed, &bound).unwrap();
+            let ports = &changed.subsystem[0].port;
+            assert_eq!((ports.len(), &*ports[0].listen, ports[0].ana_state), (1, ANY, inaccessible));
+            remove(address).apply(&mut changed, &bound).unwrap();
+            assert_eq!((changed.listen.len(), changed.discovery.len()), (0, 1), "{address}");
+            assert!(changed.subsystem[0].port.is_empty(), "{address}");
+        }
+        let mut changed = plan.clone();
+        remove("127.0.0.1:1002").apply(&mut changed, &bound).unwrap();
+        assert_eq!((changed.listen.len(), changed.discovery.len()), (1, 0));
+        // No namespace is found by discovery's, nobody listens at another, and of two neither is meant.
+        let mut twice = plan.clone();
+        twice.listen.push(ANY.into());
+        for (plan, address, why) in [
+            (&plan, "127.0.0.1:1002", "no host is awaited at 127.0.0.1:1002"),
+            (&plan, "127.0.0.1:1003", "no host is awaited at 127.0.0.1:1003"),
+            (&twice, "127.0.0.1:1001", "127.0.0.1:1001 is one of several that are configured as 127.0.0.1:0"),
+        ] {
+            assert_eq!(ana(address).apply(&mut plan.clone(), &bound), Err(why.to_owned()));
+        }
     }
 }

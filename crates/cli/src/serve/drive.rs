@@ -24,6 +24,7 @@ use super::activated::Activated;
 use super::limits;
 use super::names;
 use super::plan::{Doorbells, FunctionPlan, NamespacePlan, Plan, SubsystemPlan, Tls, resolve};
+use super::ports::Bound;
 use super::reservations;
 use super::secrets;
 use crate::in_use;
@@ -419,6 +420,15 @@ impl ServedDrive {
             Some((number, advertised))
         });
         self.target().advertise_all(told.collect());
+    }
+
+    /// Where hosts are awaited, and by which words that was asked for.
+    pub fn bound(&self) -> Vec<Bound> {
+        let addresses = self.server.listening();
+        let all = self.listening.iter().filter_map(|(number, (word, usual))| {
+            Some(Bound { word: word.clone(), usual: *usual, at: *addresses.get(number)? })
+        });
+        all.collect()
     }
 
     /// Where the newest listens that was asked for by that word: it is known by what is returned from now on,

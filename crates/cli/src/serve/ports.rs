@@ -1,6 +1,7 @@
 //! Which way to a subsystem's namespaces is to be used: the states of their ANA groups by each address.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 use nearside_device::{AnaState, MAX_ANA_GROUP, PortStates};
 use nearside_spec::fabrics::PORT;
@@ -22,6 +23,36 @@ pub struct PortPlan {
 /// Whether two words are one address, where `usual` is the port unless one is given.
 pub fn same(one: &str, other: &str, usual: u16) -> bool {
     one == other || resolve(one, usual).is_ok_and(|at| resolve(other, usual) == Ok(at))
+}
+
+/// An address at which hosts are awaited.
+pub struct Bound {
+    /// As the plan has it.
+    pub word: String,
+    /// The port that is meant where that says none.
+    pub usual: u16,
+    /// As it is: where the word says port 0, the system has chosen one.
+    pub at: SocketAddr,
+}
+
+/// The place of an address among those words of a plan for which `usual` is the port unless one is given: by
+/// the word, or else by what it was bound to. `None`: it is none of them.
+///
+/// # Errors
+/// It is bound by a word that stands there more than once.
+pub fn place(words: &[String], usual: u16, address: &str, bound: &[Bound]) -> Result<Option<usize>, String> {
+    if let Some(at) = words.iter().position(|word| same(word, address, usual)) {
+        return Ok(Some(at));
+    }
+    let Ok(at) = resolve(address, usual) else { return Ok(None) };
+    let Some(Bound { word, .. }) = bound.iter().find(|bound| bound.usual == usual && bound.at == at) else {
+        return Ok(None);
+    };
+    let mut all = (0..words.len()).filter(|nth| words[*nth] == *word);
+    match (all.next(), all.next()) {
+        (_, Some(_)) => Err(format!("{address} is one of several that are configured as {word}")),
+        (one, None) => Ok(one),
+    }
 }
 
 impl Plan {

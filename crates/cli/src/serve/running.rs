@@ -108,7 +108,8 @@ impl Running {
             Change::AddListener { address, .. } => Some(address.clone()),
             _ => None,
         };
-        change.apply(&mut wanted)?;
+        let bound = state.drive.as_ref().map(ServedDrive::bound).unwrap_or_default();
+        change.apply(&mut wanted, &bound)?;
         let notes = self.follow_in(state, &wanted)?;
         let State { plan, drive } = state;
         let address = listener.and_then(|word| {

@@ -456,6 +456,39 @@ fn paths_have_states_that_are_changed_saved_and_read_again() {
     assert!(!control(&["show"]).good().contains("ana-state"));
 }
 
+/// Where the system has chosen a port, what is printed is a name of the address, too; what is saved is as it
+/// was.
+#[test]
+fn an_address_is_named_as_it_was_asked_for_or_as_it_was_printed() {
+    const ANY: &str = "127.0.0.1:0";
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["--store", "dram:1MiB", "--listen", ANY, "--discovery", ANY, "--control", "control.sock"];
+    let served = Server::start(folder.path(), &words);
+    let control = |words: &[&str]| served.ask(&[&["control"], words].concat());
+    let ports = || served.status()["subsystems"][0]["ports"].as_array().unwrap().clone();
+    let by = |address: &str| {
+        let ports = ports();
+        let port = ports.iter().find(|port| port["listen"] == address);
+        port.map(|port| port["ana_state"].as_str().unwrap().to_owned())
+    };
+    let first = &*served.address;
+    let discovery = ports().iter().find(|port| port["listen"] != first).unwrap()["listen"].clone();
+    let discovery = discovery.as_str().unwrap();
+    for (named, state) in
+        [(first, "inaccessible"), (ANY, "optimized"), (first, "change"), (ANY, "inaccessible")]
+    {
+        control(&["ana", named, state]).good();
+        assert_eq!((by(first).as_deref(), by(discovery).as_deref()), (Some(state), Some("optimized")));
+    }
+    refused(&control(&["ana", discovery, "change"]), "no host is awaited at");
+    let shown = control(&["show"]).good();
+    assert!(shown.contains("ana-state = \"inaccessible\"") && !shown.contains(first), "{shown}");
+    control(&["listener", "remove", discovery]).good();
+    assert_eq!((by(first).as_deref(), by(discovery)), (Some("inaccessible"), None));
+    control(&["listener", "remove", first]).good();
+    assert_eq!(ports().len(), 0);
+}
+
 /// A host gets a TLS key while the server serves: from then on it comes with that, or not at all.
 #[test]
 fn a_host_gets_a_tls_key() {
