@@ -10,7 +10,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{AsArray, RecordBatch};
 use datafusion::arrow::ipc::reader::StreamReader;
 use datafusion::arrow::util::pretty::pretty_format_batches;
-use nearside_conformance::{needs, volume};
+use nearside_conformance::{help, needs, volume};
 use nearside_sql::program::{Named, Said};
 use nearside_sql::{Drives, Options, Way, context};
 use tempfile::TempDir;
@@ -613,6 +613,11 @@ fn the_example_is_a_fleet() {
     ] {
         assert!(said.contains(part), "{part} in {said}");
     }
+}
+
+#[test]
+fn each_example_of_the_help_is_a_line() {
+    help::examples_are_whole(PROGRAM, "  nearside-ballista ");
 }
 
 #[test]

@@ -1,12 +1,15 @@
 //! `make bench`: measures the figures that Nearside promises, each beside what the bare machine or a peer
 //! takes in the same run, writes a record, prints it as a table and shows it as a page.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
+use clap::error::ErrorKind;
 use nearside_instrument::Failure;
+use nearside_instrument::help::{as_typed, flowing};
 use nearside_loadgen::record::{Environment, Figure, Record};
 
 mod attach;
@@ -29,13 +32,16 @@ mod targets;
 mod tcp;
 mod view;
 
+const EXAMPLES: &str = "\
+Examples:
+  nearside-bench --fast
+  nearside-bench --only near-data --name try
+  nearside-bench --from studies/record/amd-epyc-2c/2026-11-21-bench.jsonl --page out/bench.html";
+
 /// Measures the figures, each beside what the bare machine or a peer takes;
 /// writes studies/record/MACHINE/DATE-NAME.jsonl and a page, and prints a table.
 #[derive(Parser)]
-#[command(
-    after_help = "Examples:\n  nearside-bench --fast\n  nearside-bench --only near-data --name try\n  \
-    nearside-bench --from studies/record/amd-epyc-2c/2026-11-21-bench.jsonl --page out/bench.html"
-)]
+#[command(after_help = flowing(EXAMPLES))]
 struct Args {
     /// Under two minutes, with wider spreads.
     #[arg(long)]
@@ -83,8 +89,15 @@ const GROUPS: &[Group] = &[
 ];
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    match run(&args) {
+    let done = match Args::try_parse() {
+        Ok(args) => run(&args),
+        Err(said) if said.kind() == ErrorKind::DisplayHelp => {
+            let help = as_typed(&said.render().to_string());
+            std::io::stdout().write_all(help.as_bytes()).map_err(Failure::from)
+        }
+        Err(said) => said.exit(),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("nearside-bench: {e}");

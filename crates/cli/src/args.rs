@@ -12,6 +12,7 @@ use nearside_driver::Policy;
 use nearside_driver::tcp::{Options, Recovery};
 use nearside_embedded::partition::{Logical, Wanted};
 use nearside_fsrlib::Credentials;
+pub use nearside_instrument::help::{as_typed, flowing};
 
 use crate::failure::{Failure, Outcome};
 use crate::terminal;
@@ -196,35 +197,6 @@ impl From<CompletionModel> for Policy {
     }
 }
 
-/// A space at which clap breaks no line, in help alone: [`as_typed`] makes it a space again.
-const FIXED: &str = "\u{a0}";
-
-/// A text of help whose paragraphs are a line each, so that they wrap at any width. Lines that are set in,
-/// and those that end in a colon, stay as they are. Examples do not wrap at all: whoever copies one has it
-/// whole.
-pub fn flowing(text: &str) -> String {
-    let mut flowing = String::new();
-    let (mut open, mut examples) = (false, false);
-    for line in text.lines() {
-        let own = line.is_empty() || line.starts_with(' ') || line.ends_with(':');
-        if !flowing.is_empty() {
-            flowing.push(if open && !own { ' ' } else { '\n' });
-        }
-        match examples && line.starts_with(' ') {
-            true => flowing.push_str(&line.replace(' ', FIXED)),
-            false => flowing.push_str(line),
-        }
-        open = !own;
-        examples = line == "Examples:" || examples && !line.is_empty();
-    }
-    flowing
-}
-
-/// A text of help with its examples as they are typed.
-pub fn as_typed(help: &str) -> String {
-    help.replace(FIXED, " ")
-}
-
 /// What ends a program before it begins, as clap has it: shows the help that was asked for, or says what
 /// cannot be understood.
 ///
@@ -328,15 +300,6 @@ impl FromStr for Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn paragraphs_flow_and_examples_do_not() {
-        let text = "Examples:\n  do  this   # well\n\nOne\ntwo.\nThree:\n  a table\nfour";
-        let flowing = flowing(text);
-        assert_eq!(flowing.lines().nth(1), Some(&*"~~do~~this~~~#~well".replace('~', FIXED)));
-        let typed = "Examples:\n  do  this   # well\n\nOne two.\nThree:\n  a table\nfour";
-        assert_eq!(as_typed(&flowing), typed);
-    }
 
     #[test]
     fn identities() {

@@ -8,6 +8,7 @@ pub mod drive;
 pub mod events;
 pub mod explore;
 pub mod front;
+pub mod help;
 pub mod naive;
 pub mod needs;
 pub mod parquet;

@@ -20,6 +20,7 @@ pub mod csv;
 mod curve;
 pub mod dataset;
 pub mod diff;
+pub mod help;
 pub mod kernel;
 mod measure;
 mod medium;

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use nearside_conformance::help::examples_are_whole;
 use nearside_conformance::needs;
 use nearside_conformance::volume::{install, must};
 use serde_json::Value;
@@ -287,6 +288,7 @@ fn what_cannot_be_answered_is_said() {
     assert!(code == 2 && err.contains("a column drive"), "{err}");
     let (code, out, _) = run(&["--help"]);
     assert!(code == 0 && out.contains("Examples:") && out.contains("nearside sql -d disk.img"), "{out}");
+    examples_are_whole(env!("CARGO_BIN_EXE_nearside-sql"), "  nearside sql -d ");
 }
 
 /// Tables alone are built without the program (the package for Python has them so), which no build of the
