@@ -167,6 +167,11 @@ impl Drive {
         Ok(found)
     }
 
+    /// What is known of the bytes of a logical volume that this command has opened.
+    pub fn standing(&self) -> &[String] {
+        self.store.as_ref().map(AnyStore::standing).unwrap_or_default()
+    }
+
     /// Bytes in the namespace, and in its blocks.
     pub fn size(&self) -> (u64, u32) {
         (self.session.transport().capacity(), self.session.transport().block_size())

@@ -77,11 +77,8 @@ pub fn run(args: InfoArgs) -> Outcome {
         Some(volume) if volume.partition == 0 => Vec::new(),
         _ => drive.partitions(),
     };
+    add_what_is_known(&mut volumes, drive.standing());
     let logical = match failure.is_none() && table.is_empty() {
-        _ if is_logical(&args.drive) => {
-            add_what_is_known(&mut volumes, drive.logical_volumes()?);
-            Vec::new()
-        }
         true => Vec::new(),
         false => drive.logical_volumes()?,
     };
@@ -135,18 +132,12 @@ pub fn run(args: InfoArgs) -> Outcome {
     failure.map_or(Ok(0), Err)
 }
 
-/// Whether the drive is a logical volume of a disk that this command opens itself.
-fn is_logical(drive: &DriveArgs) -> bool {
-    drive.volume.is_some() || drive.drive.as_encoded_bytes().starts_with(b"lvm:")
-}
-
 /// To what a file system says of itself, what is known of the logical volume in which it lies; where that has
 /// none, it is said beside it.
-fn add_what_is_known(volumes: &mut [VolumeRecord<'_>], logical: Vec<LogicalVolume>) {
-    let warnings = logical.into_iter().flat_map(|logical| logical.warnings);
+fn add_what_is_known(volumes: &mut [VolumeRecord<'_>], standing: &[String]) {
     match volumes.first_mut() {
-        Some(volume) => volume.warnings.extend(warnings.map(Into::into)),
-        None => warnings.for_each(|warning| complain(&format!("warning: {warning}"))),
+        Some(volume) => volume.warnings.extend(standing.iter().cloned().map(Into::into)),
+        None => standing.iter().for_each(|warning| complain(&format!("warning: {warning}"))),
     }
 }
 

@@ -145,6 +145,10 @@ fn print_subsystem(subsystem: &Value, out: &mut Out) -> Result<(), Failure> {
             n["block_size"],
             n["medium"].as_str().unwrap_or("not said")
         )?;
+        for warning in list(&n["store_warnings"]) {
+            out.text(&format!("    {}", word(&warning)))?;
+            out.line(b"")?;
+        }
         if let Some(path) = n["write_log"]["path"].as_str() {
             let trouble = n["write_log"]["trouble"].as_str();
             let all = format!("write log {path}: {} entries", n["write_log"]["entries"]);

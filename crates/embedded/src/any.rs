@@ -171,11 +171,25 @@ impl AnyStore {
         }
     }
 
-    /// The same without what a logical volume says of itself ([`AnyStore::logical_volumes`]).
+    /// The same without what [`AnyStore::standing`] says.
     pub fn notes_beside(&self) -> &[String] {
         match self {
             AnyStore::Mapped(volume) => volume.notes_beside(),
+            AnyStore::Delayed(delayed) => delayed.inner().notes_beside(),
+            AnyStore::Faulty(faulty) => faulty.inner().notes_beside(),
             other => other.notes(),
+        }
+    }
+
+    /// What a user should know of the bytes of a logical volume whose group lies in members of arrays, one
+    /// sentence each: in what they may be other than the arrays', then as of when they are. Nothing of other
+    /// stores: of what lies in a member without LVM the drive says it.
+    pub fn standing(&self) -> &[String] {
+        match self {
+            AnyStore::Mapped(volume) => volume.standing(),
+            AnyStore::Delayed(delayed) => delayed.inner().standing(),
+            AnyStore::Faulty(faulty) => faulty.inner().standing(),
+            _ => &[],
         }
     }
 

@@ -33,38 +33,13 @@ pub struct LogicalVolume {
     pub len: u64,
     /// The file system; else what there is in its place, or why the volume is not read, in words.
     pub content: Result<VolumeInfo, String>,
-    /// What a user should know of its bytes, where its group lies in members of arrays: in what they may be
-    /// other than the arrays', then as of when they are.
-    pub warnings: Vec<String>,
 }
 
-impl LogicalVolume {
-    fn of(group: &Group, name: &str, len: u64, content: Result<VolumeInfo, String>) -> LogicalVolume {
-        let unsure = group.standings.iter().filter_map(|standing| standing.unsure.as_ref());
-        let known = group.standings.iter().map(|standing| &standing.known).filter(|known| !known.is_empty());
-        let mut warnings: Vec<String> = Vec::new();
-        for warning in unsure.chain(known) {
-            if !warnings.contains(warning) {
-                warnings.push(warning.clone());
-            }
-        }
-        LogicalVolume {
-            group: group.name.clone(),
-            group_uuid: group.uuid(),
-            name: name.to_owned(),
-            len,
-            content,
-            warnings,
-        }
-    }
-}
-
-/// A logical volume as a store: runs of its disk, and whose they are.
+/// A logical volume as a store: runs of its disk, and what is known of them.
 #[derive(Clone, Debug)]
 pub struct LogicalStore {
     runs: Mapped,
-    group: Arc<Group>,
-    name: Arc<str>,
+    standing: Arc<[String]>,
     /// How many notes are of what is damaged: the first ones.
     damaged: usize,
 }
@@ -72,6 +47,10 @@ pub struct LogicalStore {
 impl LogicalStore {
     pub(crate) fn notes_beside(&self) -> &[String] {
         &self.runs.notes()[..self.damaged]
+    }
+
+    pub(crate) fn standing(&self) -> &[String] {
+        &self.standing
     }
 }
 
@@ -85,17 +64,11 @@ impl Deref for LogicalStore {
 
 impl AnyStore {
     /// The logical volumes of a file, a block device or a disk image, by group, and what a user should know
-    /// beside them, as of damaged metadata; of a store that is a logical volume, that one; none of another
-    /// store, and none that are parts of others.
+    /// beside them, as of damaged metadata; none of another store, and none that are parts of others.
     ///
     /// # Errors
     /// `InvalidData` where the table of partitions contradicts itself; else the file's. All name it.
     pub fn logical_volumes(&self) -> io::Result<(Vec<LogicalVolume>, Vec<String>)> {
-        if let AnyStore::Mapped(volume) = self {
-            let LogicalStore { runs, group, name, .. } = volume;
-            let one = LogicalVolume::of(group, name, runs.capacity(), content(runs));
-            return Ok((vec![one], Vec::new()));
-        }
         let Some(disk) = self.disk() else { return Ok(Default::default()) };
         let (groups, mut warnings) = groups_of(&disk, None)?;
         let mut found = Vec::new();
@@ -105,11 +78,11 @@ impl AnyStore {
                 let content = match &volume.runs {
                     Err(why) => Err(why.clone()),
                     Ok(_) if found.len() >= MOST_LOOKED_INTO => Err("not looked into".to_owned()),
-                    Ok(runs) => {
-                        mapped(&disk, runs).map_err(|e| e.to_string()).and_then(|runs| content(&runs))
-                    }
+                    Ok(runs) => mapped(&disk, runs).map_err(|e| e.to_string()).and_then(content),
                 };
-                found.push(LogicalVolume::of(group, &volume.name, volume.len, content));
+                let lvm::LogicalVolume { name, len, .. } = volume;
+                let (group, group_uuid) = (group.name.clone(), group.uuid());
+                found.push(LogicalVolume { group, group_uuid, name: name.clone(), len: *len, content });
             }
         }
         Ok((found, warnings))
@@ -161,9 +134,8 @@ impl AnyStore {
                 let (count, mut notes) = (damaged.len(), damaged);
                 notes.extend(unsure(&disk, found));
                 let runs = mapped(&disk, runs)?.with_notes(notes);
-                let group = Arc::new(found.clone());
-                let name = name.as_str().into();
-                Ok(AnyStore::Mapped(LogicalStore { runs, group, name, damaged: count }))
+                let standing = standing(found).into();
+                Ok(AnyStore::Mapped(LogicalStore { runs, standing, damaged: count }))
             }
             Err(why) => Err(named(io::ErrorKind::Unsupported, format!("{group}/{name} is not read: {why}"))),
         }
@@ -198,6 +170,19 @@ fn unsure(disk: &Disk, group: &Group) -> impl Iterator<Item = String> {
     unsure.map(move |text| format!("{path}: {text}"))
 }
 
+/// The same, then as of when they are; each thing once.
+fn standing(group: &Group) -> Vec<String> {
+    let unsure = group.standings.iter().filter_map(|standing| standing.unsure.as_ref());
+    let known = group.standings.iter().map(|standing| &standing.known).filter(|known| !known.is_empty());
+    let mut all: Vec<String> = Vec::new();
+    for text in unsure.chain(known) {
+        if !all.contains(text) {
+            all.push(text.clone());
+        }
+    }
+    all
+}
+
 /// The groups of a disk, and what is damaged beside them. With a partition's number, that in it counts among
 /// clones.
 fn groups_of(disk: &Disk, partition: Option<u32>) -> io::Result<(Vec<Group>, Vec<String>)> {
@@ -213,7 +198,7 @@ fn groups_of(disk: &Disk, partition: Option<u32>) -> io::Result<(Vec<Group>, Vec
     Ok((groups, warnings.iter().map(|text| format!("{path}: {text}")).collect()))
 }
 
-fn content(volume: &Mapped) -> Result<VolumeInfo, String> {
+fn content(volume: Mapped) -> Result<VolumeInfo, String> {
     let source = Bytes::of(volume.reader(), volume.capacity());
     // What is said of it does not hang on its log, which may be long.
     match now(Volume::open_as(&source, State::Home)) {

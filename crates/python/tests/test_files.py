@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import doctest
 import errno
+import gzip
 import hashlib
 import io
 import os
@@ -12,6 +13,7 @@ import re
 import shutil
 import signal
 import stat
+import struct
 import subprocess
 import sys
 import textwrap
@@ -23,6 +25,8 @@ import pytest
 
 import nearside
 import nearside._drive
+
+from conftest import mke2fs
 
 
 def small(tree):
@@ -244,6 +248,41 @@ def test_what_a_user_should_know_is_a_warning(image, tmp_path):
     with nearside.open(unclean, as_user=(0, 0)) as drive:
         with pytest.warns(nearside.DriveWarning):
             assert drive.read("/etc/hostname") == b"nearside\n"
+
+
+def physical(volume):
+    """A physical volume by lvm2 (``fuzz/images/make-volumes``) whose ``vg0/root`` is this, in its three runs."""
+    packed = pathlib.Path(__file__).parents[3] / "fuzz/images/lvm.img.gz"
+    disk, extent = bytearray(gzip.decompress(packed.read_bytes())), 512 << 10
+    for nth, place in enumerate([*range(4), *range(6, 11), 12, 13]):
+        piece, at = volume[nth * extent : (nth + 1) * extent], (128 << 10) + place * extent
+        disk[at : at + len(piece)] = piece
+    return bytes(disk)
+
+
+def member(array, event):
+    """A member of a RAID 1 that was not stopped (metadata 1.2), of these bytes, as of an event."""
+    block, sectors = bytearray(512), len(array) // 512
+    fields = {0: 0xA92B4EFC, 4: 1, 72: 1, 80: sectors, 92: 2, 128: 128, 136: sectors, 144: 8, 200: event, 220: 128}
+    for at, value in fields.items():
+        struct.pack_into("<I", block, at, value)
+    block[256:] = b"\0\0\1\0" + b"\xff" * 252
+    total = sum(struct.unpack("<128I", block))
+    struct.pack_into("<I", block, 216, (total + (total >> 32)) & 0xFFFFFFFF)
+    return bytes(4096) + block + bytes((60 << 10) - 512) + array + bytes(256 << 10)
+
+
+def test_a_volume_in_a_member_of_a_mirror_says_how_old_it_is(tmp_path):
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/which").write_bytes(b"a mirror\n")
+    mke2fs(tmp_path / "tree", tmp_path / "volume", 5)
+    (tmp_path / "member").write_bytes(member(physical((tmp_path / "volume").read_bytes()), 41))
+    with pytest.warns(nearside.DriveWarning, match="a member of a RAID 1 that was not stopped"):
+        drive = nearside.open(tmp_path / "member", volume="vg0/root")
+    with drive:
+        assert drive.read("/which") == b"a mirror\n"
+        running, known = drive.volumes()[0]["warnings"]
+    assert "that was not stopped" in running and "as of event 41:" in known
 
 
 def test_closed_is_closed(image):

@@ -124,6 +124,12 @@ pub fn open(
     }))
 }
 
+/// What a user should know of what a namespace lies in.
+fn notes_of(nqn: &str, nsid: u32, store: &AnyStore) -> impl Iterator<Item = String> {
+    let known = store.standing().iter().map(move |text| format!("namespace {nsid} of {nqn}: {text}"));
+    store.notes_beside().iter().cloned().chain(known)
+}
+
 /// A function as its clients are offered it. Controllers' numbers are counted from the top: those of hosts on
 /// the network come from below.
 fn function_of(
@@ -215,7 +221,7 @@ impl Opened {
         let subsystem = Subsystem::new();
         for namespace in &plan.namespace {
             let opened = open(&plan.nqn, namespace, handle.clone())?;
-            notes.extend_from_slice(opened.store().notes());
+            notes.extend(notes_of(&plan.nqn, namespace.nsid, opened.store()));
             subsystem.add(namespace.nsid, opened).map_err(|e| format!("{}: {e}", plan.nqn))?;
         }
         let serial = plan.serial.clone().unwrap_or_else(|| names::serial(&plan.nqn));
@@ -366,7 +372,7 @@ impl ServedDrive {
             for namespace in &plan.namespace {
                 if old.subsystem.namespace(namespace.nsid).is_none() {
                     let opened = open(&plan.nqn, namespace, self.handle())?;
-                    prepared.notes.extend_from_slice(opened.store().notes());
+                    prepared.notes.extend(notes_of(&plan.nqn, namespace.nsid, opened.store()));
                     prepared.namespaces.push((old.subsystem.clone(), namespace.nsid, opened));
                 }
             }

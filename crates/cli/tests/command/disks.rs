@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::BufRead;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +14,7 @@ use nearside_spec::Status;
 
 use crate::fixture::{Ran, nearside, on, small};
 use crate::insight::{NQN, connect, shown};
+use crate::serve::Served;
 
 #[test]
 fn every_command_reads_qcow2_images() {
@@ -642,6 +644,17 @@ fn a_member_of_a_mirror_that_may_be_old_is_said_to_be() {
     assert_eq!(on(&at("member"), "cat", &["/which"]).good(), "a mirror\n");
 }
 
+const RUNNING: &str =
+    "a member of a RAID 1 that was not stopped: what was written last may differ in another";
+
+/// What is known of every member.
+fn known(event: u64) -> String {
+    format!(
+        "a member of a RAID 1 as of event {event}: whether another has later ones is not seen in it \
+         (mdadm --examine)"
+    )
+}
+
 /// What lies in LVM in a member says of it what a file system in it says, at the same place.
 #[test]
 fn a_logical_volume_in_a_member_of_a_mirror_says_how_old_it_is() {
@@ -652,20 +665,13 @@ fn a_logical_volume_in_a_member_of_a_mirror_says_how_old_it_is() {
     fs::write(at("tree").join("which"), "a mirror\n").unwrap();
     ext(&at("volume"), 4, Some(&at("tree")), &["-t", "ext4"]);
     let array = physical(folder.path(), &at("volume"));
-    let known = |event: u64| {
-        format!(
-            "a member of a RAID 1 as of event {event}: whether another has later ones is not seen in it \
-             (mdadm --examine)"
-        )
-    };
-    let running = "a member of a RAID 1 that was not stopped: what was written last may differ in another";
     let left = (200, &41u64.to_le_bytes()[..]);
     let later = (200, &43u64.to_le_bytes()[..]);
     let active = (208, &[0; 8][..]);
     let spare = (160, &[5][..]);
     let clones = parted(&[member_with(1, 2, &array, &[left]), member_with(1, 0, &array, &[later, active])]);
     let whole = member_with(1, 0, &parted(std::slice::from_ref(&array)), &[left, active]);
-    let both = |event| vec![running.to_owned(), known(event)];
+    let both = |event| vec![RUNNING.to_owned(), known(event)];
     let said = |disk: &[u8], words: &[&str], warnings: &[String]| {
         fs::write(at("member"), disk).unwrap();
         let words = [&["--volume", "vg0/root"][..], words].concat();
@@ -698,6 +704,39 @@ fn a_logical_volume_in_a_member_of_a_mirror_says_how_old_it_is() {
     fs::write(at("member"), &whole).unwrap();
     let info = on(Path::new(&word), "info", &["--json"]).json().remove(0);
     assert_eq!(info["volumes"][0]["warnings"], serde_json::json!(both(41)));
+}
+
+/// A host sees nothing of what its namespace lies in: who serves it is told, at the start and when asked.
+#[test]
+fn a_server_says_how_old_a_logical_volume_in_a_member_of_a_mirror_is() {
+    let test = "a_server_says_how_old_a_logical_volume_in_a_member_of_a_mirror_is";
+    let Some(folder) = needs::folder(test, &["mke2fs", "gzip"]) else { return };
+    let at = |name: &str| folder.path().join(name);
+    logical(folder.path(), "a mirror\n");
+    let array = fs::read(at("lvm.img")).unwrap();
+    let left = (200, &41u64.to_le_bytes()[..]);
+    let active = (208, &[0; 8][..]);
+    fs::write(at("member"), member_with(1, 2, &array, &[left, active])).unwrap();
+    let word = format!("lvm:{}?volume=vg0/root", at("member").display());
+    let control = at("control.sock");
+    let more = ["--control", control.to_str().unwrap(), "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0"];
+    let words = [&["--store", &word, "--subsystem", NQN][..], &more].concat();
+    let mut served = Served::start(folder.path(), &words, "");
+    let lines = (&mut served.out).lines().map(Result::unwrap);
+    let told: Vec<String> = lines.take_while(|line| !line.starts_with("what it does: ")).collect();
+    let status = |words: &[&str]| {
+        let mut status = nearside();
+        status.arg("status").args(words).arg("--control").arg(&control);
+        Ran::from(status.output().unwrap())
+    };
+    let both = [RUNNING.to_owned(), known(41)];
+    let namespace = status(&["--json"]).json()[0]["subsystems"][0]["namespaces"][0].clone();
+    assert_eq!(namespace["store_warnings"], serde_json::json!(both));
+    let text = status(&[]).good();
+    for warning in &both {
+        assert!(told.contains(&format!("namespace 1 of {NQN}: {warning}")), "{told:?}");
+        assert!(text.contains(&format!("    {warning}\n")), "{text}");
+    }
 }
 
 #[test]

@@ -684,7 +684,7 @@ class Drive:
         return self._native.nearest(arguments)
 
     def volumes(self) -> list[dict[str, typing.Any]]:
-        """What the volume is: of several, each.
+        """What the volume is: of several, each. ``"warnings"`` are what a user should know of it.
 
         >>> drive.volumes()[0]["file_system"]
         'ext4'
