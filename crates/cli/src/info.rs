@@ -41,7 +41,7 @@ Of a drive with partitions it lists them all (partitions in --json): what lies i
 fdisk's name for a usual one (type_name), its name in a GPT, its file system's label, its UUIDs. It does so, too, where
 the volume is in none of them, or in several.
 Of an image or a block device it also lists LVM's logical volumes (logical_volumes in --json): --volume is for those
-that are made of runs of its bytes, and of the others it says why they are not read.
+that are made of runs of its bytes (readable in --json), and of the others it says why they are not read.
 
 Where the blocks of a file may have become another's since the volume was mounted (no journal, data=writeback, or
 home locations alone), unstable is true: every command warns, with --json in a line of type \"warning\", and what lies
@@ -163,23 +163,33 @@ fn print_table(table: &[Part], out: &mut Out) -> Result<(), Failure> {
 
 fn print_logical(volumes: &[LogicalVolume], out: &mut Out) -> Result<(), Failure> {
     let uuids: BTreeSet<_> = volumes.iter().map(|volume| (&volume.group, &volume.group_uuid)).collect();
-    for volume in volumes {
-        write!(out, "logical volume   ")?;
-        // As --volume takes it.
+    // As --volume takes it.
+    let name = |volume: &LogicalVolume| {
         let group = match uuids.iter().filter(|(group, _)| *group == &volume.group).count() {
             1 => &volume.group,
             _ => &volume.group_uuid,
         };
-        out.name(format!("{group}/{}", volume.name).as_bytes())?;
+        format!("{group}/{}", volume.name)
+    };
+    for volume in volumes {
+        write!(out, "logical volume   ")?;
+        out.name(name(volume).as_bytes())?;
+        let unread = if volume.readable { "" } else { "not read: " };
         let (content, label) = match &volume.content {
             Ok(volume) => (volume.file_system, &*volume.label),
             Err(other) => (&**other, ""),
         };
-        out.text(&format!(", {content}, {}", human(volume.len)))?;
+        out.text(&format!(", {unread}{content}, {}", human(volume.len)))?;
         if !label.is_empty() {
             write!(out, ", label ")?;
             out.name(label.as_bytes())?;
         }
+        out.line(b"")?;
+    }
+    let with_files = volumes.iter().find(|volume| volume.content.is_ok());
+    if let Some(volume) = with_files.or_else(|| volumes.iter().find(|volume| volume.readable)) {
+        write!(out, "                 --volume opens one, as --volume ")?;
+        out.name(name(volume).as_bytes())?;
         out.line(b"")?;
     }
     Ok(())
@@ -192,6 +202,7 @@ fn logical_json(logical: &LogicalVolume) -> Value {
         "group_uuid": logical.group_uuid,
         "name": logical.name,
         "len": logical.len,
+        "readable": logical.readable,
         "content": logical.content.as_ref().map_or_else(|other| &**other, |volume| volume.file_system),
         "label": volume.map(|volume| &volume.label),
         "volume_uuid": volume.map(|volume| uuid(&volume.uuid)),

@@ -31,6 +31,8 @@ pub struct LogicalVolume {
     pub name: String,
     /// Bytes.
     pub len: u64,
+    /// Whether [`AnyStore::logical_volume`] opens it.
+    pub readable: bool,
     /// The file system; else what there is in its place, or why the volume is not read, in words.
     pub content: Result<VolumeInfo, String>,
 }
@@ -75,14 +77,21 @@ impl AnyStore {
         for group in &groups {
             warnings.extend(unsure(&disk, group));
             for volume in group.volumes.iter().filter(|volume| volume.visible) {
-                let content = match &volume.runs {
-                    Err(why) => Err(why.clone()),
+                let runs = volume.runs.as_ref().map_err(String::clone);
+                let runs = runs.and_then(|runs| mapped(&disk, runs).map_err(|e| e.to_string()));
+                let readable = runs.is_ok();
+                let content = match runs {
                     Ok(_) if found.len() >= MOST_LOOKED_INTO => Err("not looked into".to_owned()),
-                    Ok(runs) => mapped(&disk, runs).map_err(|e| e.to_string()).and_then(content),
+                    runs => runs.and_then(content),
                 };
-                let lvm::LogicalVolume { name, len, .. } = volume;
-                let (group, group_uuid) = (group.name.clone(), group.uuid());
-                found.push(LogicalVolume { group, group_uuid, name: name.clone(), len: *len, content });
+                found.push(LogicalVolume {
+                    group: group.name.clone(),
+                    group_uuid: group.uuid(),
+                    name: volume.name.clone(),
+                    len: volume.len,
+                    readable,
+                    content,
+                });
             }
         }
         Ok((found, warnings))

@@ -194,8 +194,9 @@ fn every_command_reads_logical_volumes() {
         for line in [
             "logical volume   vg0/root, ext4, 5.5M, label the root\n",
             "logical volume   vg0/home, zeros, where file systems and partition tables begin, 1.0M\n",
-            "logical volume   vg0/wide, it is striped over 2, 2.0M\n",
-            "logical volume   vg0/before, it is a snapshot, 512K\n",
+            "logical volume   vg0/wide, not read: it is striped over 2, 2.0M\n",
+            "logical volume   vg0/before, not read: it is a snapshot, 512K\n",
+            "\n                 --volume opens one, as --volume vg0/root\n",
         ] {
             assert!(listed.text().contains(line), "{line}{}", listed.text());
         }
@@ -205,6 +206,8 @@ fn every_command_reads_logical_volumes() {
     let root = serde_json::json!({ "group": "vg0", "name": "root", "len": 5632 << 10, "content": "ext4", "label": "the root" });
     let found = table.as_array().unwrap().iter().find(|volume| volume["name"] == "root").unwrap();
     assert!(root.as_object().unwrap().iter().all(|(key, value)| &found[key] == value), "{found}");
+    let wide = table.as_array().unwrap().iter().find(|volume| volume["name"] == "wide").unwrap();
+    assert_eq!((&found["readable"], &wide["readable"]), (&true.into(), &false.into()));
     let image = at("lvm.img");
     let whole = on(&image, "info", &["--json"]);
     let listed = &whole.json()[0]["logical_volumes"];
