@@ -35,7 +35,13 @@ impl Drop for Server<'_> {
 impl Server<'_> {
     pub fn start<'a>(folder: &'a Path, words: &[&str]) -> Server<'a> {
         let mut server = nearside();
-        server.current_dir(folder).env_remove("NEARSIDE_LOG").arg("serve").args(words);
+        server.arg("serve").args(words);
+        Server::by(folder, server)
+    }
+
+    /// The same by a command line that is made already.
+    pub fn by(folder: &Path, mut server: Command) -> Server<'_> {
+        server.current_dir(folder).env_remove("NEARSIDE_LOG");
         let mut process = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let name = lines.find_map(|line| line.unwrap().strip_prefix("nvme+tcp://").map(str::to_owned));
@@ -65,7 +71,7 @@ impl Server<'_> {
         all
     }
 
-    fn signal(&self, signal: &str) {
+    pub fn signal(&self, signal: &str) {
         let id = self.process.id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
     }

@@ -36,5 +36,6 @@ mod study;
 mod tables;
 mod terminal;
 mod vfio_user;
+mod without_openssl;
 mod writes;
 mod yara;

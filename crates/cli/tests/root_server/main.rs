@@ -16,7 +16,6 @@ mod freed;
 mod full_disk;
 mod in_use;
 mod killed;
-mod without_openssl;
 
 const NQN: &str = "nqn.2026-11.dev.nearside:server";
 
