@@ -4,6 +4,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export NEARSIDE_LEFT_OUT=$PWD/target/left-out.txt NEARSIDE_TIMES=$PWD/target/times.txt
 mkdir -p target && : > "$NEARSIDE_LEFT_OUT" && : > "$NEARSIDE_TIMES"
+# Of what takes long each day has its part (conformance/today.rs); NEARSIDE_DAY= has all of it.
+export NEARSIDE_DAY=${NEARSIDE_DAY-$(date +%j)}
 SECONDS=0
 step() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS"; }
 # In CI nobody changes a file and builds again, or looks with a debugger: a failing test says its place by itself. A crate in one piece is
@@ -38,7 +40,7 @@ step "tests that ran beside"; cat target/beside.txt
 wait "${lanes[1]}" || { failed=1; echo "error: scripts/check.sh failed" >>target/looked.txt; }
 trap - EXIT
 step "what was looked at beside"; cat target/looked.txt
-step "the programs that took longest"; sort -rn "$NEARSIDE_TIMES" | head -20
+step "the programs that took longest, and how long of a processor"; sort -rn "$NEARSIDE_TIMES" | head -20
 # Last, so that who sees only the end of a log sees them.
 [ $failed = 0 ] || {
   step "what failed"

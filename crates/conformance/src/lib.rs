@@ -14,6 +14,7 @@ pub mod needs;
 pub mod parquet;
 pub mod record;
 pub mod store;
+pub mod today;
 pub mod view;
 pub mod volume;
 pub mod wheel;

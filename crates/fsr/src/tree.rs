@@ -47,18 +47,22 @@ fn refused(glob: &[u8], why: &str) -> Failure {
     Failure::InvalidPattern(format!("{shown}: {why}"))
 }
 
+/// Reads one more pattern.
+fn and(globs: Globs, pattern: &[u8]) -> Result<Globs, Failure> {
+    globs.with(pattern).map_err(|why| refused(pattern, why))
+}
+
 /// Reads patterns, one after the other: what takes longer where no I/O waits for it.
 async fn read<M: Media>(media: &M, patterns: &[Vec<u8>]) -> Result<Option<Globs>, Failure> {
     let mut globs = Globs::default();
     for pattern in patterns {
-        let all = match Globs::is_soon_read(pattern) {
-            true => globs.with(pattern),
+        globs = match Globs::is_soon_read(pattern) {
+            true => and(globs, pattern)?,
             false => {
                 let pattern = pattern.clone();
-                media.offload(move || globs.with(&pattern)).await
+                media.offload(move || and(globs, &pattern)).await?
             }
         };
-        globs = all.map_err(|why| refused(pattern, why))?;
         media.yield_now().await;
     }
     Ok((!patterns.is_empty()).then_some(globs))

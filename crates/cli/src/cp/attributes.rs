@@ -207,7 +207,12 @@ impl Copied<'_> {
     /// # Errors
     /// One that cannot be taken away.
     pub fn remove_acls(&self) -> rustix::io::Result<()> {
-        for name in [ACL_ACCESS, ACL_DEFAULT] {
+        // Only directories have those of what is made in them.
+        let names: &[&[u8]] = match self {
+            Copied::Open(_) => &[ACL_ACCESS],
+            _ => &[ACL_ACCESS, ACL_DEFAULT],
+        };
+        for name in names {
             if self.has(name)? {
                 match self.remove(name) {
                     Err(Errno::NODATA | Errno::OPNOTSUPP) => {}

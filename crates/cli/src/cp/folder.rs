@@ -383,9 +383,20 @@ impl Destination for Folder {
             }
             return Ok(());
         }
-        file.set_len(item.entry.size)?;
+        // A change that changes nothing costs its file system as much as another.
+        let is = fstat(&file)?;
+        if u64::try_from(is.st_size) != Ok(item.entry.size) {
+            file.set_len(item.entry.size)?;
+        }
         if self.how.preserve {
-            let bits = own(item, |user, group| fchown(&file, user, group))?;
+            let is_own = |user: Option<Uid>, group: Option<Gid>| {
+                user.is_none_or(|user| user.as_raw() == is.st_uid)
+                    && group.is_none_or(|group| group.as_raw() == is.st_gid)
+            };
+            let bits = own(item, |user, group| match is_own(user, group) {
+                true => Ok(()),
+                false => fchown(&file, user, group),
+            })?;
             let copied = Copied::Open(&file);
             // Where the mode would forbid it, it is too late afterwards; a new owner takes capabilities away.
             copied.give(&item.attributes);

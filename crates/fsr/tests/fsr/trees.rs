@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::common::*;
 use nearside_conformance::needs;
 use nearside_fsr::{Config, MemoryMedia, Retriever};
-use nearside_near_data::{Answer, Digest, Operation, SearchOptions};
+use nearside_near_data::{Answer, Digest, Operation, Request, SearchOptions};
 use nearside_random::Rng;
 
 /// A tree with what trees have: depth, many names, large and empty files, holes, links, no newline at the
@@ -385,6 +385,9 @@ fn globs_mean_what_a_shell_means() {
     assert_eq!(glob("/var/[[:alpha:]]ib/*").0, ["/var/lib/a.log"]);
     // A link is followed before the first name that is a pattern, as a shell does, and nowhere behind it.
     assert_eq!(glob("/now/*.log").0, ["/now/a.log"]);
+    let glob_of_links = nearside_near_data::Target::Glob(b"/now/*.log".to_vec());
+    let of_links = Request { follow: false, ..request(glob_of_links, search(Answer::Files)) };
+    assert_eq!(ask(&retriever, &media, &of_links).1.failure, None);
     assert_eq!(glob("/n*/*.log").1, Some(nearside_near_data::Failure::NotFound));
     // Nothing is below a file.
     assert_eq!(glob("/var/log/a.log/*").1, Some(nearside_near_data::Failure::NotFound));
