@@ -5,7 +5,7 @@
 //! a message comes above it ([`above`]). How much there is may be found out beside the work, and only once
 //! the line shows ([`Progress::count`]).
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -63,7 +63,11 @@ pub fn above<T>(write: impl FnOnce() -> T) -> T {
 
 /// Waits in a thread of its own; gone without a trace when it ends. The default shows nothing.
 #[derive(Default)]
-pub struct Progress(Vec<(Sender<()>, JoinHandle<()>)>);
+pub struct Progress {
+    shown: Option<(Sender<()>, JoinHandle<()>)>,
+    /// Each ends a thread that counts, when it comes to look. That may be long after: nobody waits for it.
+    counting: Vec<Sender<()>>,
+}
 
 impl Progress {
     /// Starts to wait, where standard error is a terminal: files and bytes so far, and what became of them.
@@ -77,24 +81,27 @@ impl Progress {
     }
 
     fn watch(done: &'static str, far: impl Fn() -> ((u64, u64), Option<u64>) + Send + 'static) -> Progress {
-        let mut progress = Progress::default();
-        if terminal::errors() {
-            progress.beside(move |ended| {
+        let shown = terminal::errors().then(|| {
+            let (end, ended) = channel();
+            let thread = std::thread::spawn(move || {
                 let mut wait = PATIENCE;
                 while ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) && show(done, far()) {
                     wait = PERIOD;
                 }
                 line().clear();
             });
-        }
-        progress
+            (end, thread)
+        });
+        Progress { shown, counting: Vec::new() }
     }
 
     /// Where a person watches, and once it shows: has `count` find out in a thread of its own how much there
     /// is, as long as that is wanted, which it is told.
     pub fn count(&mut self, count: impl FnOnce(&dyn Fn() -> bool) + Send + 'static) {
         if self.is_watched() {
-            self.beside(move |ended| {
+            let (end, ended) = channel();
+            self.counting.push(end);
+            std::thread::spawn(move || {
                 let is_wanted = || ended.try_recv() == Err(TryRecvError::Empty) && !line().over;
                 if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) && is_wanted() {
                     count(&is_wanted);
@@ -103,19 +110,15 @@ impl Progress {
         }
     }
 
-    fn beside(&mut self, work: impl FnOnce(&Receiver<()>) + Send + 'static) {
-        let (end, ended) = channel();
-        self.0.push((end, std::thread::spawn(move || work(&ended))));
-    }
-
     /// Whether a person may come to see it.
     pub fn is_watched(&self) -> bool {
-        !self.0.is_empty()
+        self.shown.is_some()
     }
 
     /// The end.
     pub fn end(&mut self) {
-        for (end, thread) in self.0.drain(..) {
+        self.counting.clear();
+        if let Some((end, thread)) = self.shown.take() {
             drop(end);
             let _ = thread.join();
         }
