@@ -565,11 +565,12 @@ fn begin(args: &DriveArgs, clock: Arc<TscClock>, notes: open::Notes) -> Result<B
     }
     let failed = |e: Error| Failure::Message(format!("{}: {e}", args.drive.to_string_lossy()));
     let credentials = open::credentials(args)?;
-    let open::Opened { transport, own, alike, store, state } = open::transport(args, notes)?;
+    let open::Opened { transport, own, alike, store, scanned, state } = open::transport(args, notes)?;
     if own && args.identity.is_none() && credentials.uid != 0 {
         hint_at_root();
     }
     let mut session = session_over(args, transport, state, clock, credentials);
+    scanned.into_iter().for_each(|scanned| session.seen().follow(scanned));
     // Beside a logical volume, it says where that volume's group is.
     let wanted = args.partition.as_ref().filter(|_| args.volume.is_none());
     let number = number_of(&mut session, wanted).map_err(failed)?;

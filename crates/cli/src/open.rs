@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use nearside_clock::TscClock;
 use nearside_driver::tcp;
@@ -77,13 +78,15 @@ pub struct Opened {
     pub alike: bool,
     /// The store of a drive of this process.
     pub store: Option<AnyStore>,
+    /// Bytes that such a drive has seen.
+    pub scanned: Option<Arc<AtomicU64>>,
     /// Which state of a volume that was not unmounted is shown.
     pub state: State,
 }
 
 impl From<Box<dyn Transport>> for Opened {
     fn from(transport: Box<dyn Transport>) -> Opened {
-        Opened { transport, own: false, alike: false, store: None, state: State::Home }
+        Opened { transport, own: false, alike: false, store: None, scanned: None, state: State::Home }
     }
 }
 
@@ -141,7 +144,8 @@ fn whole(args: &DriveArgs, notes: Notes) -> Result<Opened, Failure> {
     };
     let alike = writer.is_none() && is_file;
     let state = if writer.is_none() { state(args) } else { State::Home };
-    Ok(Opened { transport: Box::new(drive), own: true, alike, store: Some(store), state })
+    let scanned = Some(drive.namespace().observer().retriever().scanned().clone());
+    Ok(Opened { transport: Box::new(drive), own: true, alike, store: Some(store), scanned, state })
 }
 
 /// Which state of a volume a drive of this process shows that nobody else is seen to write.

@@ -86,7 +86,8 @@ impl Retriever {
         work: Result<Work, Failure>,
         sink: &mut S,
     ) -> Outcome {
-        let tally = Tally { trace: self.trace.clone(), ..Tally::default() };
+        let (trace, scanned) = (self.trace.clone(), Some(self.scanned.clone()));
+        let tally = Tally { trace, scanned, ..Tally::default() };
         let run = Run { retriever: self, media, request, tally: &tally };
         let mut counters = Counters::default();
         let result = match work {

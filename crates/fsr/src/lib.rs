@@ -132,6 +132,7 @@ pub struct Retriever {
     pub(crate) programs: Arc<Kept<operation::Compiled>>,
     caches: Mutex<Caches>,
     overlay_bytes: AtomicU64,
+    scanned: Arc<AtomicU64>,
 }
 
 pub(crate) struct Caches {
@@ -163,6 +164,7 @@ impl Retriever {
                 volumes: Vec::new(),
             }),
             overlay_bytes: AtomicU64::new(0),
+            scanned: Arc::default(),
         }
     }
 
@@ -179,6 +181,12 @@ impl Retriever {
     /// Bytes of memory, about, that hold what the open volumes' logs have committed and their homes have not.
     pub fn overlay_bytes(&self) -> u64 {
         self.overlay_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of file data that operations have seen so far, those that run among them: for whoever shows how
+    /// far a long one is.
+    pub fn scanned(&self) -> &Arc<AtomicU64> {
+        &self.scanned
     }
 
     /// To be called where the open volumes are others: who asks how much they hold waits for nobody.

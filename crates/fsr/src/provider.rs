@@ -450,6 +450,7 @@ pub(crate) async fn feed<M: Media, C: Consumer>(
             && bytes.len() <= consumer.piece()
         {
             *scanned += chunk.len;
+            tally.saw(chunk.len);
             let _span = tally.span(TracePart::Compute, chunk.len);
             return consumer.whole(media, chunk.at, bytes).await;
         }
@@ -491,6 +492,7 @@ async fn hand_on<M: Media, C: Consumer>(
             None => &ZEROS[..n],
         };
         *scanned += n as u64;
+        tally.saw(n as u64);
         let span = tally.span(TracePart::Compute, n as u64);
         let flow = consumer.take(media, chunk.at + done as u64, part).await?;
         drop(span);

@@ -20,9 +20,19 @@ pub(crate) struct Tally {
     pub hits: AtomicU64,
     pub misses: AtomicU64,
     pub trace: Option<Arc<Trace>>,
+    /// Of all requests ([`crate::Retriever::scanned`]).
+    pub scanned: Option<Arc<AtomicU64>>,
 }
 
 impl Tally {
+    /// So many more bytes of file data are seen.
+    #[inline]
+    pub fn saw(&self, bytes: u64) {
+        if let Some(scanned) = &self.scanned {
+            scanned.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
     /// A part of the work begins, which ends when the span is dropped.
     #[inline]
     pub fn span(&self, part: TracePart, units: u64) -> Option<Span<'_>> {

@@ -3,8 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use nearside_clock::Clock;
 use nearside_near_data::{
@@ -96,12 +96,27 @@ pub struct Seen {
     bytes: AtomicU64,
     /// Bytes that there are; 0: that is not known.
     all: AtomicU64,
+    /// Bytes that a drive of this process has seen, and how many these were at the beginning.
+    drive: OnceLock<Arc<AtomicU64>>,
+    before: AtomicU64,
 }
 
 impl Seen {
-    /// Files and bytes that replies so far have reported.
+    /// Files and bytes that replies so far have reported; bytes of a drive that is followed before its reply.
     pub fn get(&self) -> (u64, u64) {
-        (self.files.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+        let seen = self.drive().saturating_sub(self.before.load(Ordering::Relaxed));
+        (self.files.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed).max(seen))
+    }
+
+    /// Bytes that a drive of this process has seen, as it counts them: from now on they count without
+    /// waiting for its replies. One session's drive alone, and the first.
+    pub fn follow(&self, drive: Arc<AtomicU64>) {
+        self.before.store(drive.load(Ordering::Relaxed), Ordering::Relaxed);
+        let _ = self.drive.set(drive);
+    }
+
+    fn drive(&self) -> u64 {
+        self.drive.get().map_or(0, |drive| drive.load(Ordering::Relaxed))
     }
 
     /// So many more.
@@ -114,6 +129,7 @@ impl Seen {
     pub fn begin(&self, all: u64) {
         self.files.store(0, Ordering::Relaxed);
         self.bytes.store(0, Ordering::Relaxed);
+        self.before.store(self.drive(), Ordering::Relaxed);
         self.expect(all);
     }
 
@@ -636,4 +652,27 @@ pub(crate) fn add(to: &mut Counters, from: &Counters) {
     add(&mut to.files, from.files);
     add(&mut to.locate_ns, from.locate_ns);
     add(&mut to.compute_ns, from.compute_ns);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_drive_has_seen_counts_before_it_replies() {
+        let (seen, drive) = (Seen::default(), Arc::new(AtomicU64::new(7)));
+        seen.follow(drive.clone());
+        assert_eq!(seen.get(), (0, 0));
+        drive.store(10, Ordering::Relaxed);
+        assert_eq!(seen.get(), (0, 3));
+        seen.add(1, 3);
+        assert_eq!(seen.get(), (1, 3));
+        seen.begin(100);
+        assert_eq!((seen.get(), seen.all()), ((0, 0), Some(100)));
+        drive.store(12, Ordering::Relaxed);
+        assert_eq!(seen.get(), (0, 2));
+        // Of another drive, which it does not follow.
+        seen.add(1, 5);
+        assert_eq!(seen.get(), (1, 5));
+    }
 }

@@ -121,6 +121,27 @@ fn a_list_is_answered_in_pieces_by_how_far_its_paths_go() {
     assert!(list(&|n| format!("/{}link/.", "./".repeat(n))) >= 63);
 }
 
+/// Who has the drive sees how far a command is that has not answered yet.
+#[test]
+fn bytes_are_counted_while_a_command_runs() {
+    const BYTES: u64 = 1 << 20;
+    let test = "bytes_are_counted_while_a_command_runs";
+    let Some(dir) = needs::folder(test, &["mke2fs"]) else { return };
+    std::fs::write(dir.path().join("long"), vec![b'x'; BYTES as usize]).unwrap();
+    let media = MemoryMedia::new(ext_image(dir.path(), 8, &["-t", "ext4"]));
+    let retriever = Retriever::new(Config::default());
+    let read = request(path("/long"), Operation::Read { offset: 0, len: u64::MAX });
+    for before in [0, BYTES] {
+        let mut records = Records::new(usize::MAX / 2);
+        records.watched = Some((retriever.scanned().clone(), Vec::new()));
+        let answer = now(retriever.run(&media, &read, &mut records));
+        assert_eq!((answer.failure, answer.counters.bytes_scanned), (None, BYTES));
+        let said = records.watched.unwrap().1;
+        assert!(said.iter().any(|bytes| (1..BYTES).contains(&(bytes - before))), "{said:?}");
+        assert_eq!(said.last(), Some(&(before + BYTES)));
+    }
+}
+
 /// However many patterns there are, and however long one of them is tried on one name.
 #[test]
 fn names_are_matched_with_patterns_in_pieces() {

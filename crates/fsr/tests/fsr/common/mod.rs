@@ -5,6 +5,8 @@ use std::fs;
 use std::future::Future;
 use std::path::Path;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use nearside_conformance::volume;
@@ -54,6 +56,8 @@ fn text(bytes: &[u8]) -> String {
 /// Takes records up to a size, counted roughly as the wire does.
 pub struct Records {
     pub got: Vec<Got>,
+    /// A counter, and what it said at each record.
+    pub watched: Option<(Arc<AtomicU64>, Vec<u64>)>,
     sizes: Vec<usize>,
     used: usize,
     limit: usize,
@@ -61,7 +65,7 @@ pub struct Records {
 
 impl Records {
     pub fn new(limit: usize) -> Records {
-        Records { got: Vec::new(), sizes: Vec::new(), used: 96, limit }
+        Records { got: Vec::new(), watched: None, sizes: Vec::new(), used: 96, limit }
     }
 }
 
@@ -116,6 +120,9 @@ impl Sink for Records {
             };
         if self.used + size + path_len + 64 > self.limit {
             return Err(Full);
+        }
+        if let Some((counter, said)) = &mut self.watched {
+            said.push(counter.load(Ordering::Relaxed));
         }
         self.used += size;
         self.sizes.push(size);
