@@ -1,5 +1,5 @@
 //! Which of many cases a run takes. `NEARSIDE_DAY` is the number that says it, which `make test` takes from
-//! the calendar: what is left to other days is tried within as many of them. Without it a run takes all cases.
+//! the calendar: what is left to other days is tried within as many of them. Without it a run takes all.
 
 /// Whether the case of this number, from 0, is one of today's, of which there are one in `days`.
 ///

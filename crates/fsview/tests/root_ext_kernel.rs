@@ -128,7 +128,7 @@ fn every_variant_equals_the_kernels_mount() {
     let only = std::env::var("EXT_VARIANT").ok();
     for (nr, variant) in VARIANTS.iter().enumerate() {
         let is_other = only.as_ref().is_some_and(|only| only != variant.name);
-        // Of the others ext_tree has the drive today. Few kernels have casefold, which that test always has.
+        // The others are ext_tree's today. Few kernels have casefold, which that test always has.
         if is_other || variant.name == "ext4-casefold" || only.is_none() && !today::takes(nr / 2, 2) {
             continue;
         }

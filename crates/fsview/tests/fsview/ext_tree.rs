@@ -16,6 +16,11 @@ fn equals_the_source_directory() {
     let host = read_host(&from).unwrap();
     let image = dir.path().join("image");
     for (nr, variant) in VARIANTS.iter().chain(LARGE_BLOCKS).enumerate() {
+        // What root_ext_kernel mounts today is for the other days here.
+        let is_here_alone = nr >= VARIANTS.len() || variant.name == "ext4-casefold";
+        if !is_here_alone && !today::takes(nr / 2 + 1, 2) {
+            continue;
+        }
         let mib = if variant.args.contains("65536") { 600 } else { 64 };
         if !make(variant, &image, mib, Some(&from)).unwrap() {
             needs::left_out(variant.name, "this mke2fs does not know it");
@@ -28,12 +33,10 @@ fn equals_the_source_directory() {
         assert_eq!(volume.info().label, "near side");
         assert!(!volume.info().needs_recovery);
         let mut view = read(&volume, &source).unwrap_or_else(|e| panic!("{}: {e}", variant.name));
-        // root_ext_kernel has the drive of those that it mounts today, and there the suite of every second.
-        let is_here_alone = nr >= VARIANTS.len() || variant.name == "ext4-casefold";
-        let is_today = today::takes(nr / 2 + 1, 2);
-        if is_here_alone || is_today && nr % 2 == 1 {
+        // root_ext_kernel has the others of those that it can mount.
+        if is_here_alone || nr % 2 == 1 {
             drive::suite(variant.name, &image, &view);
-        } else if is_today {
+        } else {
             drive::shows(variant.name, &image, &view);
         }
         view.retain(|path, _| !path.starts_with(b"/lost+found"));
