@@ -85,13 +85,16 @@ type Parts<'a> = (Algorithm, usize, &'a [u8], &'a [u8]);
 
 impl Listed {
     /// `ALGORITHM (NAME) = VALUE`, or `VALUE  NAME` of the algorithm that is meant where none is named.
-    fn of(line: &[u8], meant: Algorithm) -> Option<Listed> {
+    /// `bsd`: whether lines of that form have one space, as BSD's `-r` writes them; `None`: the first will
+    /// say it.
+    fn of(line: &[u8], meant: Algorithm, bsd: &mut Option<bool>) -> Option<Listed> {
         let (escaped, line) = begun(line);
-        let (algorithm, len, value, name) = Listed::tagged(line).or_else(|| Listed::plain(line, meant))?;
+        let parts = Listed::tagged(line).or_else(|| Listed::plain(line, meant, bsd));
+        let (algorithm, len, value, name) = parts?;
         let name = if escaped { unescaped(name)? } else { name.to_vec() };
         let value = of_hex(value).filter(|value| value.len() == len && algorithm.may_have(len))?;
         // A sum of cksum's own has no such list.
-        (algorithm != Algorithm::Crc && !name.is_empty()).then_some(Listed { algorithm, value, name })
+        (algorithm != Algorithm::Crc).then_some(Listed { algorithm, value, name })
     }
 
     fn tagged(line: &[u8]) -> Option<Parts<'_>> {
@@ -102,15 +105,26 @@ impl Listed {
         Some((algorithm, len, value.trim_ascii_start(), &line[open + 1..close]))
     }
 
-    fn plain(line: &[u8], meant: Algorithm) -> Option<Parts<'_>> {
+    fn plain<'a>(line: &'a [u8], meant: Algorithm, bsd: &mut Option<bool>) -> Option<Parts<'a>> {
         let len = match meant {
             // As many as there are: nothing else says it.
             Algorithm::Blake2b => line.iter().take_while(|b| b.is_ascii_hexdigit()).count() / 2,
             meant => meant.tag().1,
         };
         let (value, rest) = line.split_at_checked(len * 2)?;
-        // A star says that the file was read as binary.
-        let name = rest.strip_prefix(b"  ").or_else(|| rest.strip_prefix(b" *"))?;
+        let rest = rest.strip_prefix(b" ").or_else(|| rest.strip_prefix(b"\t"))?;
+        if !value.iter().all(u8::is_ascii_hexdigit) {
+            return None;
+        }
+        // A star says that the file was read as binary. Of the two forms there is but one in all lists: else
+        // whoever names a file could have another checked in its place.
+        let name = match rest {
+            [b' ' | b'*', name @ ..] if !name.is_empty() => match bsd.get_or_insert(false) {
+                true => rest,
+                false => name,
+            },
+            _ => bsd.get_or_insert(true).then_some(rest)?,
+        };
         Some((meant, len, value, name))
     }
 }
@@ -143,6 +157,7 @@ pub fn run(args: &CksumArgs) -> Outcome {
     let mut code = 0;
     // Of what a line is said to be no checksum, where -a does not tell: of what was named last.
     let mut tag = Algorithm::Crc.tag().0;
+    let mut bsd = None;
     for list in &args.paths {
         let named = list.as_bytes();
         let opened: io::Result<Box<dyn Read>> = match named {
@@ -150,7 +165,7 @@ pub fn run(args: &CksumArgs) -> Outcome {
             _ => File::open(list).map(|file| Box::new(file) as Box<dyn Read>),
         };
         let good = match opened {
-            Ok(list) => check(args, named, BufReader::new(list), &mut tag, &mut drive, &mut out)?,
+            Ok(list) => check(args, named, BufReader::new(list), (&mut tag, &mut bsd), &mut drive, &mut out)?,
             Err(error) => {
                 complain_about(named, &words(&error));
                 false
@@ -169,7 +184,7 @@ fn check(
     args: &CksumArgs,
     list: &[u8],
     mut from: impl BufRead,
-    tag: &mut &'static str,
+    (tag, bsd): (&mut &'static str, &mut Option<bool>),
     drive: &mut Drive,
     out: &mut Out,
 ) -> Result<bool, Failure> {
@@ -191,7 +206,7 @@ fn check(
         if let Some(algorithm) = args.algorithm.or_else(|| line.as_deref().and_then(named)) {
             *tag = algorithm.tag().0;
         }
-        match line.and_then(|line| Listed::of(&line, args.algorithm.unwrap_or_default())) {
+        match line.and_then(|line| Listed::of(&line, args.algorithm.unwrap_or_default(), bsd)) {
             Some(listed) => {
                 tally.formed += 1;
                 tally.check(args, &listed, drive, out)?;
@@ -216,15 +231,19 @@ impl Tally {
         drive: &mut Drive,
         out: &mut Out,
     ) -> Result<(), Failure> {
-        let path = path(&listed.name);
-        if args.ignore_missing && is_missing(drive, &path)? {
+        let (path, is_none) = (path(&listed.name), listed.name.is_empty());
+        if args.ignore_missing && (is_none || is_missing(drive, &path)?) {
             return Ok(());
         }
         let mut alike = None;
-        listed.algorithm.of_files(listed.value.len(), drive, &[path], false, |sum| {
-            alike = Some(sum.value == listed.value);
-            Ok(())
-        })?;
+        if is_none {
+            complain_about(b"", "No such file or directory");
+        } else {
+            listed.algorithm.of_files(listed.value.len(), drive, &[path], false, |sum| {
+                alike = Some(sum.value == listed.value);
+                Ok(())
+            })?;
+        }
         let (count, said) = match alike {
             None => (&mut self.unread, "FAILED open or read"),
             Some(false) => (&mut self.unlike, "FAILED"),
@@ -287,7 +306,10 @@ mod tests {
 
     #[test]
     fn lines_of_lists() {
-        let of = |line: &[u8]| Listed::of(line, Algorithm::Crc32c).map(|l| (l.algorithm, l.value, l.name));
+        let of = |line: &[u8]| {
+            let listed = Listed::of(line, Algorithm::Crc32c, &mut Some(false));
+            listed.map(|l| (l.algorithm, l.value, l.name))
+        };
         let crc = |name: &[u8]| Some((Algorithm::Crc32c, vec![1, 0x23, 0xab, 0xcd], name.to_vec()));
         assert_eq!(of(b"0123abCD  a b "), crc(b"a b "));
         assert_eq!(of(b" 0123abcd *x"), crc(b"x"));
@@ -323,8 +345,29 @@ mod tests {
     }
 
     #[test]
+    fn one_space_is_bsds_in_all_lists_or_in_none() {
+        let name = |line: &str, bsd: &mut Option<bool>| {
+            Listed::of(line.as_bytes(), Algorithm::Crc32c, bsd).map(|l| String::from_utf8(l.name).unwrap())
+        };
+        let mut bsd = None;
+        assert_eq!(name("CRC32C (x) = 0123abcd", &mut bsd), Some("x".into()));
+        assert_eq!((name("0123abcg x", &mut bsd), bsd), (None, None));
+        assert_eq!((name("0123abcd x", &mut bsd), bsd), (Some("x".into()), Some(true)));
+        assert_eq!(name("0123abcd  x", &mut bsd), Some(" x".into()));
+        let mut bsd = None;
+        assert_eq!((name("0123abcd  x", &mut bsd), bsd), (Some("x".into()), Some(false)));
+        assert_eq!(name("0123abcd x", &mut bsd), None);
+        // As in coreutils.
+        assert_eq!(name("0123abcd  ", &mut None), Some(" ".into()));
+        assert_eq!(name("0123abcd ", &mut None), Some(String::new()));
+    }
+
+    #[test]
     fn blake2b_of_as_many_bytes_as_a_line_has() {
-        let of = |line: &[u8]| Listed::of(line, Algorithm::Blake2b).map(|l| (l.algorithm, l.value, l.name));
+        let of = |line: &[u8]| {
+            let listed = Listed::of(line, Algorithm::Blake2b, &mut None);
+            listed.map(|l| (l.algorithm, l.value, l.name))
+        };
         let two = Some((Algorithm::Blake2b, vec![1, 0x23], b"x".to_vec()));
         assert_eq!(of(b"0123  x"), two);
         assert_eq!(of(b"BLAKE2b-16 (x) = 0123"), two);
