@@ -144,7 +144,7 @@ fn whole(args: &DriveArgs, notes: Notes) -> Result<Opened, Failure> {
     };
     let alike = writer.is_none() && is_file;
     let state = if writer.is_none() { state(args) } else { State::Home };
-    let scanned = Some(drive.namespace().observer().retriever().scanned().clone());
+    let scanned = Some(drive.namespace().observer().retriever().scanned());
     Ok(Opened { transport: Box::new(drive), own: true, alike, store: Some(store), scanned, state })
 }
 

@@ -86,7 +86,7 @@ impl Retriever {
         work: Result<Work, Failure>,
         sink: &mut S,
     ) -> Outcome {
-        let (trace, scanned) = (self.trace.clone(), Some(self.scanned.clone()));
+        let (trace, scanned) = (self.trace.clone(), self.scanned.get().cloned());
         let tally = Tally { trace, scanned, ..Tally::default() };
         let run = Run { retriever: self, media, request, tally: &tally };
         let mut counters = Counters::default();

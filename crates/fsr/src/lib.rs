@@ -13,7 +13,7 @@
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 mod ahead;
 mod at_once;
@@ -132,7 +132,8 @@ pub struct Retriever {
     pub(crate) programs: Arc<Kept<operation::Compiled>>,
     caches: Mutex<Caches>,
     overlay_bytes: AtomicU64,
-    scanned: Arc<AtomicU64>,
+    /// Once somebody asks for it: other drives do not pay for it.
+    pub(crate) scanned: OnceLock<Arc<AtomicU64>>,
 }
 
 pub(crate) struct Caches {
@@ -164,7 +165,7 @@ impl Retriever {
                 volumes: Vec::new(),
             }),
             overlay_bytes: AtomicU64::new(0),
-            scanned: Arc::default(),
+            scanned: OnceLock::new(),
         }
     }
 
@@ -183,10 +184,10 @@ impl Retriever {
         self.overlay_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of file data that operations have seen so far, those that run among them: for whoever shows how
-    /// far a long one is.
-    pub fn scanned(&self) -> &Arc<AtomicU64> {
-        &self.scanned
+    /// Bytes of file data that operations have seen since this was first asked for, those that run among
+    /// them: for whoever shows how far a long one is.
+    pub fn scanned(&self) -> Arc<AtomicU64> {
+        self.scanned.get_or_init(Arc::default).clone()
     }
 
     /// To be called where the open volumes are others: who asks how much they hold waits for nobody.

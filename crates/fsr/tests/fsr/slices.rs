@@ -133,7 +133,7 @@ fn bytes_are_counted_while_a_command_runs() {
     let read = request(path("/long"), Operation::Read { offset: 0, len: u64::MAX });
     for before in [0, BYTES] {
         let mut records = Records::new(usize::MAX / 2);
-        records.watched = Some((retriever.scanned().clone(), Vec::new()));
+        records.watched = Some((retriever.scanned(), Vec::new()));
         let answer = now(retriever.run(&media, &read, &mut records));
         assert_eq!((answer.failure, answer.counters.bytes_scanned), (None, BYTES));
         let said = records.watched.unwrap().1;
