@@ -17,6 +17,7 @@
 #   make wheel         the package for Python, in target/wheels
 #   make wheel-sql     and the one for SQL beside it
 #   make static        the command without any library of the system's, in target/ARCH-unknown-linux-musl/release
+#   make container     an image of that program alone, by podman, buildah or docker (CONTAINER=NAME)
 
 PREFIX ?= /usr/local
 SECONDS ?= 300
@@ -27,7 +28,7 @@ TLS = $(call without_tls,--features=wasm --features=yara)
 LEAN = --no-default-features $$(pkg-config --exists openssl 2>/dev/null && echo --features tls)
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: all demo sql ballista test bench studies documents fuzz sanitize install deb package-test wheel wheel-sql static build clean
+.PHONY: all demo sql ballista test bench studies documents fuzz sanitize install deb package-test wheel wheel-sql static container build clean
 
 all: build
 
@@ -86,7 +87,7 @@ deb:
 	cargo build --release --locked -p nearside-fsrlib-c $(call without_tls)
 	@scripts/deb.sh
 
-package-test: deb
+package-test: deb static
 	@scripts/setup.sh package-test
 	@scripts/package-test.sh
 
@@ -100,6 +101,9 @@ wheel-sql: wheel
 static:
 	@scripts/setup.sh static
 	cargo build --release --locked -p nearside-cli --no-default-features --features yara --target $(shell uname -m)-unknown-linux-musl
+
+container: static
+	@scripts/container.sh
 
 clean:
 	cargo clean

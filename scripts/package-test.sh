@@ -100,6 +100,17 @@ done
 step "A Debian 12 with systemd, in QEMU"
 scripts/guest/service.sh "$folder"/nearside_*.deb
 
+step "The container"
+# In a store of its own; without a machine's own way to run containers: changed root alone.
+export STORAGE_DRIVER=vfs BUILDAH_ISOLATION=chroot
+printf '#!/bin/sh\nexec buildah --root %s --runroot %s "$@"\n' "$work/containers" "$work/running" > "$work/buildah"
+chmod +x "$work/buildah"
+CONTAINER="$work/buildah" scripts/container.sh
+container=$("$work/buildah" from nearside)
+test "$("$work/buildah" run -v "$work:/images" "$container" -- /nearside grep -d /images/disk.img -rn ERROR /)" = "/app.log:2:ERROR two"
+test "$("$work/buildah" inspect --type image --format '{{json .OCIv1.Config.Entrypoint}}' nearside)" = '["/nearside"]'
+echo "built from nothing, and used"
+
 step "lintian"
 lintian --no-tag-display-limit "$folder"/*.deb || true
 step "sizes"

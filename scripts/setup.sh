@@ -23,7 +23,7 @@ wanted() {
   case $what in test|bench|studies) echo "git:/usr/bin/git" ;; esac
   case $what in deb) echo "dpkg-dev:/usr/bin/dpkg-shlibdeps binutils:/usr/bin/strip" ;; esac
   case $what in wheel|bench) echo "python3:/usr/bin/python3 python3-venv:/usr/share/doc/python3-venv" ;; esac
-  case $what in package-test) echo "mmdebstrap:/usr/bin/mmdebstrap lintian:/usr/bin/lintian e2fsprogs:/sbin/mke2fs qemu-system-x86:/usr/bin/qemu-system-x86_64" ;; esac
+  case $what in package-test) echo "mmdebstrap:/usr/bin/mmdebstrap lintian:/usr/bin/lintian buildah:/usr/bin/buildah e2fsprogs:/sbin/mke2fs qemu-system-x86:/usr/bin/qemu-system-x86_64" ;; esac
   command -v cargo >/dev/null || echo "curl:/usr/bin/curl ca-certificates:/etc/ssl/certs/ca-certificates.crt"
   case $what in demo|test|bench|studies|sanitize) echo "e2fsprogs:/sbin/mke2fs f2fs-tools:/sbin/mkfs.f2fs mount:/bin/mount" ;; esac
   case $what in test|bench) echo "ripgrep:/usr/bin/rg yara:/usr/bin/yara" ;; esac

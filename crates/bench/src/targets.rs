@@ -110,9 +110,9 @@ pub const TARGETS: &[Target] = &[
     target("find / over 20,000 files, whole process: ext4 / find", 1.0),
     target("find / over 20,000 files, whole process: F2FS / find", 1.0),
     target("cat of 256 MiB, whole process: ext4 / cat", 1.0),
-    target("20,000 files of 16 KiB copied out, whole process: ext4 / cp -a", 1.0),
-    target("20,000 files of 16 KiB copied out, whole process: ext4 / debugfs rdump", 1.0),
-    target("256 MiB copied out, whole process: ext4 / cp -a", 1.0),
+    target("20,000 files of 16 KiB copied to an empty ext4, whole process: ext4 / cp -a", 1.0),
+    target("20,000 files of 16 KiB copied to an empty ext4, whole process: ext4 / debugfs rdump", 1.0),
+    target("256 MiB copied to an empty ext4, whole process: ext4 / cp -a", 1.0),
     target("1024 MiB of CSV, of a hundred rows one, in groups, one thread: ext4 / DuckDB", 1.0 / 0.7),
     target("1024 MiB of CSV, of a hundred rows one, in groups, one thread: ext4 / DataFusion", 1.0 / 0.7),
     target(

@@ -518,7 +518,7 @@ impl Batched<'_> {
 }
 
 /// The directory of a path.
-fn parent(path: &[u8]) -> &[u8] {
+pub fn parent(path: &[u8]) -> &[u8] {
     match path.iter().rposition(|b| *b == b'/') {
         Some(0) | None => b"/",
         Some(at) => &path[..at],

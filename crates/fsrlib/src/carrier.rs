@@ -235,6 +235,7 @@ pub(crate) fn take_reply(buffer: &impl Buffer, moved: usize, reply: &mut Vec<u8>
     if len > moved {
         return Err(form(format!("it claims {len} bytes of {moved}")));
     }
+    reply.clear();
     reply.resize(len, 0);
     buffer.read(0, reply);
     Ok(())

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::volume::tool;
 
-/// A read-only loop mount that ends with this value. Needs root.
+/// A loop mount that ends with this value. Needs root.
 pub struct LoopMount {
     image: PathBuf,
     at: tempfile::TempDir,
@@ -24,7 +24,7 @@ pub struct Located {
 }
 
 impl LoopMount {
-    /// Mounts an image.
+    /// Mounts an image, to read it.
     ///
     /// # Errors
     /// The system's, or what `mount` says: without root there is none.
@@ -44,6 +44,16 @@ impl LoopMount {
 
     fn mount(&self) -> io::Result<()> {
         said(Command::new("mount").args(["-o", self.options]).arg(&self.image).arg(self.at.path()))
+    }
+
+    /// Mounts what `make` makes of the image meanwhile; nothing may be open in it.
+    ///
+    /// # Errors
+    /// As [`LoopMount::new`], and those of `make`.
+    pub fn anew(&self, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+        said(Command::new("umount").arg(self.at.path()))?;
+        make(&self.image)?;
+        self.mount()
     }
 
     /// Where a path of the volume is.

@@ -1,11 +1,12 @@
 //! Rows of tables: decoded, summed, and compared with a query.
 //!
 //! The loops are plain, over arrays of `LANES` numbers, which the compiler gives to vector registers of the
-//! target's width. What they compute does not depend on it: each lane is summed on its own, in order, and
+//! machine's width. What they compute does not depend on it: each lane is summed on its own, in order, and
 //! then the lanes, always in the same way.
 
 use std::collections::BinaryHeap;
 
+use multiversion::multiversion;
 use nearside_near_data::{Element, Measure, NearestOptions};
 
 /// Numbers that are summed side by side.
@@ -117,58 +118,68 @@ impl Rows {
     }
 }
 
+/// Four bytes as a single.
+#[inline(always)]
+fn single(bytes: [u8; 4]) -> f32 {
+    f32::from_le_bytes(bytes)
+}
+
 /// A half as a single: exact. Its bits are moved to where a single has them, and the exponent is then 112
 /// too small.
-#[inline]
-fn half(bits: u16) -> f32 {
+#[inline(always)]
+fn half(bytes: [u8; 2]) -> f32 {
+    let bits = u16::from_le_bytes(bytes);
     let magnitude = u32::from(bits & 0x7fff) << 13;
     let scaled = (f32::from_bits(magnitude) * f32::from_bits(0x7780_0000)).to_bits();
     let endless = if bits & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
     f32::from_bits(scaled | endless | u32::from(bits & 0x8000) << 16)
 }
 
+/// The upper half of a single as that single.
+#[inline(always)]
+fn brain(bytes: [u8; 2]) -> f32 {
+    f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)
+}
+
+/// A byte with a sign as a single.
+#[inline(always)]
+fn integer([byte]: [u8; 1]) -> f32 {
+    f32::from(byte.cast_signed())
+}
+
 /// Numbers as singles, each times `scale`; of what `bytes` has too few for, nothing.
 pub fn decode(element: Element, scale: f32, bytes: &[u8], to: &mut [f32]) {
     match element {
-        Element::F32 => {
-            for (to, from) in to.iter_mut().zip(bytes.as_chunks().0) {
-                *to = f32::from_le_bytes(*from) * scale;
-            }
-        }
-        Element::F16 => {
-            for (to, from) in to.iter_mut().zip(bytes.as_chunks().0) {
-                *to = half(u16::from_le_bytes(*from)) * scale;
-            }
-        }
-        Element::Bf16 => {
-            for (to, from) in to.iter_mut().zip(bytes.as_chunks().0) {
-                *to = f32::from_bits(u32::from(u16::from_le_bytes(*from)) << 16) * scale;
-            }
-        }
-        Element::I8 => {
-            for (to, from) in to.iter_mut().zip(bytes) {
-                *to = f32::from(from.cast_signed()) * scale;
-            }
-        }
+        Element::F32 => each_of(bytes, |bytes| single(bytes) * scale, to),
+        Element::F16 => each_of(bytes, |bytes| half(bytes) * scale, to),
+        Element::Bf16 => each_of(bytes, |bytes| brain(bytes) * scale, to),
+        Element::I8 => each_of(bytes, |bytes| integer(bytes) * scale, to),
     }
 }
 
-/// Sums what `each` makes of pairs of numbers; of two zeros, zero.
-#[inline]
-fn sum(a: &[f32], b: &[f32], each: impl Fn(f32, f32) -> f32) -> f32 {
-    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
-    let rest = |rest: &[f32]| {
-        let mut all = [0.0; LANES];
-        all.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-        all
-    };
-    // A whole array anew, and not one number after the other: that stays in vector registers.
-    let add = |sums: [f32; LANES], (a, b): (&[f32; LANES], &[f32; LANES])| {
-        std::array::from_fn(|lane| sums[lane] + each(a[lane], b[lane]))
-    };
-    let mut sums = a.iter().zip(b).fold([0.0; LANES], add);
-    if !a_rest.is_empty() {
-        sums = add(sums, (&rest(a_rest), &rest(b_rest)));
+fn each_of<const BYTES: usize>(bytes: &[u8], number: impl Fn([u8; BYTES]) -> f32, to: &mut [f32]) {
+    to.iter_mut().zip(bytes.as_chunks().0).for_each(|(to, from)| *to = number(*from));
+}
+
+/// Sums what `each` makes of pairs of numbers: those of a row, which `number` reads, times `scale`, and those
+/// of the query.
+#[inline(always)]
+fn sum<const BYTES: usize>(
+    row: &[[u8; BYTES]],
+    query: &[f32],
+    scale: f32,
+    number: impl Fn([u8; BYTES]) -> f32,
+    each: impl Fn(f32, f32) -> f32,
+) -> f32 {
+    let ((row, row_rest), (query, query_rest)) = (row.as_chunks::<LANES>(), query.as_chunks::<LANES>());
+    let mut sums = [0.0; LANES];
+    for (a, b) in row.iter().zip(query) {
+        for lane in 0..LANES {
+            sums[lane] += each(number(a[lane]) * scale, b[lane]);
+        }
+    }
+    for ((sum, a), b) in sums.iter_mut().zip(row_rest).zip(query_rest) {
+        *sum += each(number(*a) * scale, *b);
     }
     let mut width = LANES / 2;
     while width > 0 {
@@ -216,7 +227,6 @@ pub struct Nearest {
     /// Rows so far.
     row: u64,
     best: BinaryHeap<Candidate>,
-    numbers: Vec<f32>,
     far: Vec<f32>,
 }
 
@@ -229,7 +239,7 @@ impl Nearest {
 
     /// Before the first row.
     pub fn new(options: NearestOptions) -> Self {
-        Self { options, row: 0, best: BinaryHeap::new(), numbers: Vec::new(), far: Vec::new() }
+        Self { options, row: 0, best: BinaryHeap::new(), far: Vec::new() }
     }
 
     /// Makes ready for the next table.
@@ -243,14 +253,13 @@ impl Nearest {
     /// # Errors
     /// [`TableError::Query`].
     pub fn feed(&mut self, shape: &Shape, rows: &[u8]) -> Result<(), TableError> {
-        let Self { options, row, best, numbers, far } = self;
+        let Self { options, row, best, far } = self;
         let columns = options.query.len();
         if columns != shape.columns as usize {
             return Err(TableError::Query { query: columns, columns: shape.columns });
         }
-        numbers.resize(rows.len() / shape.row_len().max(1) * columns, 0.0);
         far.clear();
-        distances(options, shape.element, rows, numbers, far);
+        distances(options, shape.element, rows, far);
         for far in far.iter() {
             // Of what is no number, the greatest there is.
             let candidate = Candidate { far: if far.is_nan() { f32::NAN } else { *far }, row: *row };
@@ -274,21 +283,39 @@ impl Nearest {
     }
 }
 
-/// How far rows are. By itself: where it was a part of its caller, it was not made for vector registers.
-#[inline(never)]
-fn distances(
-    options: &NearestOptions,
-    element: Element,
+/// How far rows are, by the widest registers there are. What is made for them is in here alone, in loops
+/// that are a part of it: an iterator's own functions are made for any machine, and call closures of wider
+/// registers number by number.
+#[multiversion(targets("x86_64+avx2"))]
+fn distances(options: &NearestOptions, element: Element, rows: &[u8], far: &mut Vec<f32>) {
+    match element {
+        Element::F32 => far_of(options, rows, single, far),
+        Element::F16 => far_of(options, rows, half, far),
+        Element::Bf16 => far_of(options, rows, brain, far),
+        Element::I8 => far_of(options, rows, integer, far),
+    }
+}
+
+#[inline(always)]
+fn far_of<const BYTES: usize>(
+    NearestOptions { query, measure, table, .. }: &NearestOptions,
     rows: &[u8],
-    numbers: &mut [f32],
+    number: impl Fn([u8; BYTES]) -> f32 + Copy,
     far: &mut Vec<f32>,
 ) {
-    decode(element, options.table.scale, rows, numbers);
-    let query = &options.query[..];
-    let rows = numbers.chunks_exact(query.len().max(1));
-    match options.measure {
-        Measure::InnerProduct => far.extend(rows.map(|row| -sum(row, query, |a, b| a * b))),
-        Measure::L2 => far.extend(rows.map(|row| sum(row, query, |a, b| (a - b) * (a - b)))),
+    let rows = rows.as_chunks().0.chunks_exact(query.len().max(1));
+    far.reserve(rows.len());
+    match measure {
+        Measure::InnerProduct => {
+            for row in rows {
+                far.push(-sum(row, query, table.scale, number, |a, b| a * b));
+            }
+        }
+        Measure::L2 => {
+            for row in rows {
+                far.push(sum(row, query, table.scale, number, |a, b| (a - b) * (a - b)));
+            }
+        }
     }
 }
 

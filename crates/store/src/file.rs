@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use nearside_dma::file::{self, Lock};
-use nearside_dma::{CachedFile, IoBuffer, Memory, in_use, uring};
+use nearside_dma::{CachedFile, IoBuffer, LentBytes, Memory, in_use, uring};
 
 use crate::durable::Durable;
 use crate::file_channel::FileChannel;
@@ -246,6 +246,17 @@ impl File {
         self.inner.writer.as_deref()
     }
 
+    /// `len` bytes at `offset` where the page cache has them ([`FileOptions::lends`]); `None`: they have to be
+    /// read. Who has used them asks [`File::has_lapsed`] before believing them.
+    pub fn lend(&self, offset: u64, len: usize) -> Option<LentBytes> {
+        self.inner.lend(offset, len)
+    }
+
+    /// Whether bytes were lent that are the file's no more: it has become shorter.
+    pub fn has_lapsed(&self) -> bool {
+        self.inner.has_lapsed()
+    }
+
     /// What a user should know: a fallback and its reason, one sentence each.
     pub fn notes(&self) -> &[String] {
         &self.inner.notes
@@ -263,8 +274,18 @@ impl OpenFile {
         self.capacity.load(Ordering::Relaxed)
     }
 
+    /// `len` bytes at `offset` where they lie ([`FileOptions::lends`]); `None`: they have to be read.
+    pub(crate) fn lend(&self, offset: u64, len: usize) -> Option<LentBytes> {
+        self.cached()?.lend(offset, len)
+    }
+
+    /// Whether bytes were lent that are the file's no more.
+    pub(crate) fn has_lapsed(&self) -> bool {
+        self.cached.get().and_then(Option::as_ref).is_some_and(|cached| cached.has_failed())
+    }
+
     /// The file as the page cache has it, where nobody writes it.
-    pub(crate) fn cached(&self) -> Option<&Arc<CachedFile>> {
+    fn cached(&self) -> Option<&Arc<CachedFile>> {
         let map = || CachedFile::map(&self.file, self.capacity()).ok().map(Arc::new);
         if self.lends { self.cached.get_or_init(map).as_ref() } else { None }
     }

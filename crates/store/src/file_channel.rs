@@ -621,12 +621,11 @@ impl Channel for FileChannel {
     }
 
     fn lend(&mut self, offset: u64, len: usize) -> Option<LentBytes> {
-        self.store.cached()?.lend(offset, len)
+        self.store.lend(offset, len)
     }
 
     fn lapses(&self) -> u64 {
-        let cached = self.store.cached.get().and_then(Option::as_ref);
-        cached.map_or(0, |cached| cached.has_failed().into())
+        self.store.has_lapsed().into()
     }
 
     fn in_flight(&self) -> usize {

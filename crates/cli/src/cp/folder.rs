@@ -8,12 +8,12 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, SeekFrom, Timespec, Timestamps, Uid, chmod, chmodat, chownat,
-    copy_file_range, fchmod, fchown, fstat, futimens, linkat, makedev, mkdirat, mknodat, openat, seek,
-    sendfile, statat, symlinkat, unlinkat, utimensat,
+    copy_file_range, fchmod, fchown, fstat, fstatfs, futimens, linkat, makedev, mkdirat, mknodat, openat,
+    seek, sendfile, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -33,6 +33,10 @@ const TO_WRITE: OFlags = OFlags::WRONLY.union(OFlags::NOFOLLOW).union(OFlags::CL
 const NODE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// What a file does not replace.
 const DIRECTORY_THERE: &str = "A directory is in its place";
+/// File systems in which two files share no blocks: ext2 to ext4, tmpfs (magic.h).
+const SHARE_NO_BLOCKS: [u64; 2] = [0xef53, 0x0102_1994];
+/// Bytes that are written from a mapping in one call.
+const WRITTEN: usize = 128 << 10;
 /// Bits of a mode that say what may be done with the file.
 const BITS: u16 = 0o7777;
 
@@ -51,10 +55,12 @@ pub struct Top {
 pub struct Folder {
     /// The source that is copied.
     pub top: Top,
-    root: Rc<OwnedFd>,
+    root: Arc<OwnedFd>,
+    /// Whether a copy in it may share the image's blocks.
+    may_share: bool,
     how: How,
     /// The last folder that was opened, and its path below the root.
-    here: (Vec<u8>, Rc<OwnedFd>),
+    here: (Vec<u8>, Arc<OwnedFd>),
     /// Of each directory that copies are under way in, whether it was made.
     made: Vec<bool>,
     open: Option<Open>,
@@ -132,13 +138,14 @@ fn has_other_names(folder: &OwnedFd, name: &[u8], flags: AtFlags) -> Result<bool
 impl Folder {
     /// The folder that the user names.
     pub fn open(path: &Path, how: How) -> io::Result<Folder> {
-        let root = Rc::new(rustix::fs::open(path, FOLDER, Mode::empty())?);
+        let root = Arc::new(rustix::fs::open(path, FOLDER, Mode::empty())?);
         let here = (Vec::new(), root.clone());
-        Ok(Folder { top: Top::default(), root, how, here, made: Vec::new(), open: None })
+        let may_share = !SHARE_NO_BLOCKS.contains(&(fstatfs(&root)?.f_type as u64));
+        Ok(Folder { top: Top::default(), root, may_share, how, here, made: Vec::new(), open: None })
     }
 
     /// A folder below the root, by its path.
-    fn folder(&mut self, path: &[u8]) -> Result<Rc<OwnedFd>, Trouble> {
+    fn folder(&mut self, path: &[u8]) -> Result<Arc<OwnedFd>, Trouble> {
         if self.here.0 == path {
             return Ok(self.here.1.clone());
         }
@@ -147,14 +154,14 @@ impl Folder {
             _ => (self.root.clone(), path),
         };
         for name in rest.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
-            at = Rc::new(openat(&at, name, FOLDER | OFlags::NOFOLLOW, Mode::empty())?);
+            at = Arc::new(openat(&at, name, FOLDER | OFlags::NOFOLLOW, Mode::empty())?);
         }
         self.here = (path.to_vec(), at.clone());
         Ok(at)
     }
 
     /// The folder that an item goes to.
-    fn above(&mut self, item: &Item) -> Result<Rc<OwnedFd>, Trouble> {
+    fn above(&mut self, item: &Item) -> Result<Arc<OwnedFd>, Trouble> {
         self.folder(split(&item.to).0)
     }
 
@@ -163,7 +170,7 @@ impl Folder {
         &mut self,
         item: &Item,
         make: impl Fn(&OwnedFd, &[u8]) -> rustix::io::Result<()>,
-    ) -> Result<Rc<OwnedFd>, Trouble> {
+    ) -> Result<Arc<OwnedFd>, Trouble> {
         let folder = self.above(item)?;
         let name = split(&item.to).1;
         match make(&folder, name) {
@@ -362,12 +369,19 @@ impl Destination for Folder {
             // It was empty, and has its length at the end.
             return len;
         };
-        // Where both lie in one file system this may share blocks, else it copies from page to page.
-        let shared = copy_file_range(image, Some(&mut { at }), file, Some(&mut { offset }), len);
-        if let Ok(copied @ 1..) = shared {
+        // Where both lie in one file system that can, they share blocks.
+        if self.may_share
+            && let Ok(copied @ 1..) =
+                copy_file_range(image, Some(&mut { at }), file, Some(&mut { offset }), len)
+        {
             return copied;
         }
-        // Why not is said by who writes it.
+        // From where the page cache has them, in one copy. Why not is said by who writes it in the end.
+        if let Some(lent) = image.lend(at, len) {
+            let mut pieces = lent.as_ref().chunks(WRITTEN).zip((offset..).step_by(WRITTEN));
+            let written = pieces.try_for_each(|(bytes, offset)| file.write_all_at(bytes, offset));
+            return if written.is_ok() && !image.has_lapsed() { len } else { 0 };
+        }
         let sent =
             seek(file, SeekFrom::Start(offset)).and_then(|_| sendfile(file, image, Some(&mut { at }), len));
         sent.unwrap_or(0)

@@ -176,8 +176,8 @@ impl From<io::Error> for Trouble {
     }
 }
 
-/// Where copies go. Directories come before what is in them.
-pub trait Destination {
+/// Where copies go. Directories come before what is in them. Who writes need not be who reads: see [`walk`].
+pub trait Destination: Send {
     /// How messages name an item.
     fn shown(&self, item: &Item) -> Vec<u8>;
     /// Whether a directory gets its attributes when all that is in it has come; else when it is made.

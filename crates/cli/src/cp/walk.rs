@@ -1,14 +1,23 @@
 //! From the volume to a destination: trees directory by directory, files by their ranges.
 //!
 //! Of a directory's files, small ranges are asked for many at a time ([`Drive::ask_each`]) and large ones one
-//! after the other, as `cat` does it: handed on by the kernel ([`hand_on`]), or read ([`Drive::ask`]). Of a
-//! file with holes the drive says first where its bytes lie. One file is written at a time.
+//! after the other, as `cat` does it: handed on by the kernel ([`hand_on`]), or read ([`Drive::ask`]). Small
+//! ones that the page cache has of an image are written from there ([`Lent`]). Of a
+//! file with holes the drive says first where its bytes lie. One file is written at a time, by a thread
+//! beside the one that reads ([`behind`]).
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::sync_channel;
+use std::thread;
 
-use nearside_fsrlib::{Ask, EXTENT_ZEROS, Failure as Refusal, FileEntry, Operation, Record, Seen, Target};
+use nearside_dma::LentBytes;
+use nearside_fsrlib::{
+    Ask, EXTENT_INLINE, EXTENT_ZEROS, Failure as Refusal, FileEntry, Operation, Record, Seen, Target,
+};
 use serde_json::{Value, json};
 
 use super::attributes::{self, Taking, Which};
@@ -19,12 +28,18 @@ use crate::format;
 use crate::hand_on::{Piece, hand_on};
 use crate::mounted::join;
 use crate::out::Out;
+use crate::parts::parent;
 use crate::progress::Progress;
 use crate::terminal;
 
 /// Bytes that are asked for together with others, and such questions together.
 const SMALL: u64 = 512 << 10;
 const TOGETHER: usize = 1024;
+/// So few questions are not worth a thread.
+const FEW: usize = 4;
+/// Records, and bytes of files in them, that are handed over at a time; and how often that is done ahead.
+const SOME: (usize, usize) = (16, 64 << 10);
+const AHEAD: usize = 16;
 /// A file with holes, of more bytes than this, is asked where they are.
 const MAPPED: u64 = 4096;
 
@@ -63,7 +78,8 @@ struct Writing {
     far: Arc<Seen>,
     /// Where a file of several names went; `None`: it did not arrive.
     links: HashMap<u64, Option<Vec<u8>>>,
-    out: Option<Out>,
+    /// Whether each is said.
+    verbose: bool,
     /// The file whose bytes come, by its place, and how it goes.
     at: usize,
     now: Now,
@@ -84,6 +100,62 @@ struct File {
     ranges: Vec<Range>,
 }
 
+impl File {
+    /// Whether all of its bytes are to be read, by one range.
+    fn is_whole(&self) -> bool {
+        matches!(self.ranges[..], [Range { offset: 0, len }] if len == self.item.entry.size)
+    }
+}
+
+/// Bytes of a file that are to be written.
+enum Bytes {
+    /// Where they lie.
+    Lent(Pieces),
+    /// They are asked for.
+    Asked(Range),
+}
+
+impl Bytes {
+    fn is_lent(&self) -> bool {
+        matches!(self, Bytes::Lent(_))
+    }
+}
+
+/// Bytes of a file, and where in it they are.
+type Pieces = Vec<(u64, LentBytes)>;
+
+/// Where the bytes of a file lie in the page cache, as far as the drive has said where they lie in the image.
+#[derive(Default)]
+struct Lent {
+    size: u64,
+    pieces: Pieces,
+    /// How far it is known, and whether something is not there.
+    at: u64,
+    lacks: bool,
+}
+
+impl Lent {
+    fn take(&mut self, image: &nearside_store::File, record: &Record<'_>) {
+        match *record {
+            Record::Extent { from, len, offset } if from == self.at && offset != EXTENT_INLINE => {
+                let len = len.min(self.size.saturating_sub(from));
+                self.at += len;
+                if offset != EXTENT_ZEROS {
+                    let lent = usize::try_from(len).ok().and_then(|len| image.lend(offset, len));
+                    self.lacks |= lent.is_none();
+                    self.pieces.extend(lent.map(|lent| (from, lent)));
+                }
+            }
+            _ => self.lacks = true,
+        }
+    }
+
+    /// The pieces of a file of so many bytes, where all are there.
+    fn of(self, size: u64) -> Option<Pieces> {
+        (!self.lacks && self.size == size && self.at == size).then_some(self.pieces)
+    }
+}
+
 /// What there is to do in a directory.
 #[derive(Default)]
 struct Plan {
@@ -95,6 +167,42 @@ struct Plan {
 enum Step {
     Enter(Item),
     Leave(Item),
+}
+
+/// Has `read` put what it reads, each with its bytes, into a queue, which another thread takes to `write`;
+/// where a few are all, without.
+fn behind<T: Send>(
+    few: bool,
+    read: impl FnOnce(&mut dyn FnMut(T, usize) -> Result<(), Failure>) -> Result<(), Failure>,
+    mut write: impl FnMut(T) -> Result<(), Failure> + Send,
+) -> Result<(), Failure> {
+    if few {
+        return read(&mut |one, _| write(one));
+    }
+    thread::scope(|scope| {
+        let (queue, taken) = sync_channel::<Vec<T>>(AHEAD);
+        let writer = scope.spawn(move || taken.into_iter().flatten().try_for_each(&mut write));
+        let (mut some, mut bytes) = (Vec::new(), 0);
+        // Where nobody takes any more, who wrote says why.
+        let send = |some: &mut Vec<T>| queue.send(std::mem::take(some)).map_err(|_| Failure::Pipe);
+        let read = read(&mut |one, of_it| {
+            some.push(one);
+            bytes += of_it;
+            if some.len() < SOME.0 && bytes < SOME.1 {
+                return Ok(());
+            }
+            bytes = 0;
+            send(&mut some)
+        });
+        let read = read.and_then(|()| send(&mut some));
+        drop(queue);
+        writer.join().unwrap_or_else(|panic| resume_unwind(panic)).and(read)
+    })
+}
+
+/// Bytes of a file that a record brings.
+fn data_of(record: &Result<Record<'_>, Refusal>) -> usize {
+    if let Ok(Record::Data { bytes, .. }) = record { bytes.len() } else { 0 }
 }
 
 /// Whether a directory can have that name: what another drive says is not taken for granted.
@@ -111,7 +219,7 @@ impl Copy {
             counts: Counts::default(),
             far,
             links: HashMap::new(),
-            out: how.verbose.then(Out::new),
+            verbose: how.verbose,
             at: 0,
             now: Now::default(),
         };
@@ -430,11 +538,12 @@ impl Copy {
 
     fn files(&mut self, to: &mut dyn Destination, plan: Plan) -> Result<(), Failure> {
         let Plan { mut files, links } = plan;
+        let all = files.len();
         let mut rest = &mut files[..];
         while !rest.is_empty() {
             let group = self.group(rest)?;
             let (group, after) = std::mem::take(&mut rest).split_at_mut(group);
-            self.contents(to, group)?;
+            self.contents(to, group, group.len() == all)?;
             group.iter_mut().for_each(|file| file.item.attributes = Vec::new());
             rest = after;
         }
@@ -453,27 +562,68 @@ impl Copy {
         Ok(())
     }
 
-    fn contents(&mut self, to: &mut dyn Destination, files: &[File]) -> Result<(), Failure> {
+    /// Copies these of a directory's files, or all of them.
+    fn contents(&mut self, to: &mut dyn Destination, files: &[File], are_all: bool) -> Result<(), Failure> {
         self.writing.at = 0;
+        let mut lent = if are_all { self.lent(files)? } else { HashMap::new() };
         let mut small = Vec::new();
         for (nth, file) in files.iter().enumerate() {
+            if let Some(pieces) = lent.remove(&nth) {
+                small.push((nth, Bytes::Lent(pieces)));
+                continue;
+            }
             let mut at = 0;
             if to.takes_pieces() && file.ranges.iter().any(|range| range.len > SMALL) {
                 self.small(to, files, &mut small)?;
                 at = self.hand_on(to, files, nth)?;
             }
             for range in file.ranges.iter().filter_map(|range| range.from(at)) {
-                if range.len > SMALL || small.len() == TOGETHER {
+                if range.len > SMALL || small.len() >= TOGETHER {
                     self.small(to, files, &mut small)?;
                 }
                 match range.len > SMALL {
                     true => self.large(to, files, nth, range)?,
-                    false => small.push((nth, range)),
+                    false => small.push((nth, Bytes::Asked(range))),
                 }
             }
         }
         self.small(to, files, &mut small)?;
         self.writing.turn_to(to, files, files.len())
+    }
+
+    /// Where the page cache has the bytes of small files, all those of a directory, by their places; of those
+    /// that it has as a whole, where the image lends them.
+    fn lent(&mut self, files: &[File]) -> Result<HashMap<usize, Pieces>, Failure> {
+        let mut all = HashMap::new();
+        let [first, .., last] = files else { return Ok(all) };
+        let directory = |file: &File| parent(&file.item.from).to_vec();
+        let root = directory(first);
+        let Some(image) = self.drive.image().filter(|_| files.len() <= TOGETHER && root == directory(last))
+        else {
+            return Ok(all);
+        };
+        let small = |file: &File| file.is_whole() && file.item.entry.size <= SMALL;
+        let names = files.iter().enumerate().filter(|(_, file)| small(file));
+        let places: HashMap<&[u8], usize> = names.map(|(nth, file)| (&file.item.from[..], nth)).collect();
+        let target = Target::Tree { root, include: vec![], exclude: vec![], max_depth: 1 };
+        let ask = Ask { target, operation: Operation::Map, follow: false };
+        let mut now: Option<(usize, Lent)> = None;
+        let mut ended = |now: Option<(usize, Lent)>| {
+            let whole = now.and_then(|(nth, lent)| Some((nth, lent.of(files[nth].item.entry.size)?)));
+            all.extend(whole);
+        };
+        // What is refused is said when it is read.
+        let _refused = self.drive.ask(&ask, |record| {
+            if let Record::File { path, size } = &record {
+                let lent = Lent { size: *size, ..Lent::default() };
+                ended(std::mem::replace(&mut now, places.get(&path[..]).map(|nth| (*nth, lent))));
+            } else if let Some((_, lent)) = &mut now {
+                lent.take(&image, &record);
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        ended(now);
+        Ok(all)
     }
 
     /// Has the kernel hand a file on from its begin, as far as that goes; to where it went.
@@ -494,17 +644,43 @@ impl Copy {
         Ask { target: Target::Path(file.item.from.clone()), operation, follow: self.how.follow }
     }
 
-    /// Ranges of files, in order, asked for together.
+    /// Bytes of files, in order: those that are asked for, are together.
     fn small(
         &mut self,
         to: &mut dyn Destination,
         files: &[File],
-        ranges: &mut Vec<(usize, Range)>,
+        bytes: &mut Vec<(usize, Bytes)>,
     ) -> Result<(), Failure> {
-        let ranges = std::mem::take(ranges);
+        let mut bytes = std::mem::take(bytes).into_iter().peekable();
+        let image = self.drive.image();
+        while bytes.peek().is_some() {
+            while let Some((nth, Bytes::Lent(pieces))) = bytes.next_if(|(_, one)| one.is_lent()) {
+                self.writing.lent(to, files, nth, image.as_ref(), pieces)?;
+            }
+            let mut ranges = Vec::new();
+            while let Some((nth, Bytes::Asked(range))) = bytes.next_if(|(_, one)| !one.is_lent()) {
+                ranges.push((nth, range));
+            }
+            self.asked(to, files, &ranges)?;
+        }
+        Ok(())
+    }
+
+    fn asked(
+        &mut self,
+        to: &mut dyn Destination,
+        files: &[File],
+        ranges: &[(usize, Range)],
+    ) -> Result<(), Failure> {
         let asks: Vec<Ask> = ranges.iter().map(|(nth, range)| self.read(&files[*nth], *range)).collect();
-        let writing = &mut self.writing;
-        self.drive.ask_each(&asks, |place, answer| writing.take(to, files, ranges[place].0, answer))
+        let Copy { drive, writing, .. } = self;
+        let read = |put: &mut dyn FnMut(_, _) -> _| {
+            drive.ask_each(&asks, |place, answer| {
+                let bytes = data_of(&answer);
+                put((ranges[place].0, answer.map(Record::into_owned)), bytes)
+            })
+        };
+        behind(asks.len() <= FEW, read, |(nth, answer)| writing.take(to, files, nth, answer))
     }
 
     fn large(
@@ -515,16 +691,23 @@ impl Copy {
         range: Range,
     ) -> Result<(), Failure> {
         let ask = self.read(&files[nth], range);
-        let writing = &mut self.writing;
-        let answer = self.drive.ask(&ask, |record| {
-            writing.take(to, files, nth, Ok(record))?;
-            // Of one that cannot be written the rest is not read.
-            Ok(if writing.now.failed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        })?;
-        match answer {
-            Ok(()) => Ok(()),
-            Err(refusal) => self.writing.take(to, files, nth, Err(refusal)),
-        }
+        let Copy { drive, writing, .. } = self;
+        // Of one that cannot be written the rest is not read.
+        let failed = AtomicBool::new(false);
+        let read = |put: &mut dyn FnMut(Result<Record<'static>, Refusal>, usize) -> Result<(), Failure>| {
+            let answer = drive.ask(&ask, |record| {
+                let record = Ok(record);
+                let bytes = data_of(&record);
+                put(record.map(Record::into_owned), bytes)?;
+                Ok(if failed.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            })?;
+            answer.or_else(|refusal| put(Err(refusal), 0))
+        };
+        behind(false, read, |answer| {
+            writing.take(to, files, nth, answer)?;
+            failed.store(writing.now.failed, Relaxed);
+            Ok(())
+        })
     }
 }
 
@@ -558,9 +741,12 @@ impl Writing {
     }
 
     /// `'/etc/passwd' -> './passwd'`, as cp has it.
-    fn say(&mut self, to: &dyn Destination, item: &Item) -> Result<(), Failure> {
+    fn say(&self, to: &dyn Destination, item: &Item) -> Result<(), Failure> {
         use std::io::Write;
-        let Some(out) = &mut self.out else { return Ok(()) };
+        if !self.verbose {
+            return Ok(());
+        }
+        let mut out = Out::new();
         let quoted = |name: &[u8]| match terminal::quoted(name) {
             plain if *plain == *name => [b"'", name, b"'"].concat(),
             quoted => quoted.into_owned(),
@@ -604,6 +790,35 @@ impl Writing {
                 self.refused(&item.from, &failure);
             }
             Ok(_) => {}
+        }
+        Ok(())
+    }
+
+    /// A file whose bytes lie there.
+    fn lent(
+        &mut self,
+        to: &mut dyn Destination,
+        files: &[File],
+        nth: usize,
+        image: Option<&nearside_store::File>,
+        pieces: Pieces,
+    ) -> Result<(), Failure> {
+        self.turn_to(to, files, nth)?;
+        self.begin(to, &files[nth])?;
+        let item = &files[nth].item;
+        for (offset, bytes) in &pieces {
+            if !self.now.failed {
+                let written = to.write(*offset, bytes.as_ref());
+                self.now.failed = !self.came(to, item, written)?;
+                self.now.handed_on += bytes.as_ref().len() as u64;
+            }
+        }
+        // What lies between them is zeros.
+        self.now.bytes += item.entry.size;
+        self.far.add(0, item.entry.size);
+        if image.is_some_and(nearside_store::File::has_lapsed) && !self.now.failed {
+            self.now.failed = true;
+            self.refused(&item.from, &Refusal::ChangedDuringScan);
         }
         Ok(())
     }
