@@ -24,6 +24,7 @@ Examples:
   nearside-ballista executor --scheduler 10.0.0.1:50050 --listen 10.0.0.2:50051
   nearside-ballista sql --scheduler 10.0.0.1:50050 -d nvme+tcp://10.0.1.1:4420/NQN/1 -d nvme+tcp://10.0.1.2:4420/NQN/1 \
 \"select drive, count(*) from lines('/var/log/**') where text like '%ERROR%' group by drive\"
+  nearside-ballista sql --scheduler 10.0.0.1:50050 -d discover:10.0.1.1 \"select drive, count(*) from files group by drive\"
 
 Whoever reaches a scheduler or an executor has it read what its user may read, drives and files: they listen on \
 loopback unless told otherwise, and elsewhere belong into a network of which all is trusted. docs/SQL.md says more.";

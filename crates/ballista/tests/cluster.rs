@@ -580,6 +580,35 @@ fn many_queries_leave_nothing_open() {
     wait_for(|| !grown(), || format!("{before:?} open, and then {:?}", counted()));
 }
 
+/// One name for all drives of a server, of which each is asked.
+#[test]
+fn a_discovery_service_is_all_its_drives() {
+    let test = "a_discovery_service_is_all_its_drives";
+    let nearside = Path::new(PROGRAM).with_file_name("nearside");
+    if !nearside.is_file() {
+        let why = "the command is not built beside it (cargo test --workspace)";
+        return needs::left_out(&format!("ballista::{test}"), why);
+    }
+    let Some((cluster, images)) = with_images(test, 2, 2) else { return };
+    let mut server = Command::new(nearside);
+    server.args(["serve", "--read-only", "--trust", "--listen"]).arg(format!("{}:0", needs::loopback()));
+    images.iter().for_each(|image| {
+        server.arg("--store").arg(image);
+    });
+    let mut process = server.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let said = BufReader::new(process.stdout.take().unwrap()).lines();
+    let _server = Part { process, listens: String::new() };
+    let named = said.map(Result::unwrap).filter(|line| line.starts_with("nvme+tcp://")).take(2);
+    let names: Vec<PathBuf> = named.map(|line| line.split(": ").next().unwrap().into()).collect();
+    let at = names[0].to_str().unwrap().split('/').nth(2).unwrap();
+    let service = [PathBuf::from(format!("discover:{at}"))];
+    for query in [QUERIES[1], QUERIES[5]] {
+        assert_eq!(cluster.rows(&service, &[query]), alone(&names, query), "{query}");
+    }
+    let said = cluster.refused(&[PathBuf::from("discover:127.0.0.1:1")], "0:0", &[QUERIES[1]]);
+    assert_eq!(said, "nearside: discover:127.0.0.1:1: connecting: Connection refused\n");
+}
+
 /// The example starts servers and a cluster, asks them, and says that a server has gone.
 #[test]
 fn the_example_is_a_fleet() {

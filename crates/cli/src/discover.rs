@@ -19,6 +19,9 @@ Examples:
   nearside discover 127.0.0.1:4420
   nearside grep -d \"$(nearside discover 127.0.0.1 | head -1)\" -r ERROR /var/log
 
+`nearside sql -d discover:HOST[:PORT]` asks all namespaces of these subsystems. Referrals to other services are not \
+followed.
+
 Exit status: 0 a subsystem was found, 1 none, 2 an error.";
 
 /// List the subsystems that a target over the network has for this host
@@ -61,15 +64,13 @@ pub fn run(args: DiscoverArgs) -> Outcome {
                 "port_id": entry.portid(),
             }))?;
         } else if is_one {
-            let address = Address {
-                host: entry.address(),
-                port: entry.port().parse().unwrap_or(0),
-                subsystem: subsystem.to_owned(),
-                nsid: None,
-            };
-            let name = address.to_string();
-            out.name(name.as_bytes())?;
-            out.line(b"")?;
+            match Address::of_entry(entry) {
+                Ok(address) => {
+                    out.name(address.to_string().as_bytes())?;
+                    out.line(b"")?;
+                }
+                Err(error) => complain(&format!("{}: {error}", args.address)),
+            }
         }
     }
     out.flush()?;

@@ -78,6 +78,7 @@ pub mod program {
     pub use crate::out::Out;
     pub use crate::progress::Progress;
     pub use crate::select_out::{Form, Writer};
+    pub use nearside_embedded::drives_of;
 }
 
 /// Searches, lists and hashes files by path inside the drive that holds them, without mounting.

@@ -1,7 +1,8 @@
 //! A drive in this process: what stores can be named ([`AnyStore`]), the drive with who runs it
 //! ([`Loopback`]), and the whole with its firmware, its driver and FSRLib's transport ([`Embedded`]). The
-//! command, the C library, the instrument, the demo and the tests all begin here; [`Drive`] is for whoever
-//! wants only the files of an image:
+//! command, the C library, the instrument, the demo and the tests all begin here. What the name of a drive
+//! means is in [`named`], and [`drives_of`] has the drives of names that stand for many. [`Drive`] is for
+//! whoever wants only the files of an image:
 //!
 //! ```
 //! # use std::{fs, path::Path, process::Command};
@@ -31,6 +32,7 @@ mod drive;
 mod embedded;
 mod logical;
 mod loopback;
+mod many;
 mod model;
 pub mod named;
 pub mod partition;
@@ -40,4 +42,5 @@ pub use drive::{Count, Drive, Line};
 pub use embedded::{Embedded, EmbeddedTransport, Error, Options, firmware, image, image_over, open_image};
 pub use logical::{LogicalStore, LogicalVolume};
 pub use loopback::{Loopback, Runner};
+pub use many::drives_of;
 pub use model::{Model, ModelHelp, model_file, models, models_help, read_model};

@@ -10,6 +10,8 @@
 //!      | "qcow2:" PATH ... | "lvm:" PATH ... | "file:" PATH
 //!                                          an image by its kind ([`crate::open_image`])
 //! ```
+//!
+//! Where several drives are asked, one name may stand for many: [`crate::drives_of`].
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -27,7 +29,7 @@ use nearside_fsrlib::{
     socket,
 };
 
-use crate::Options;
+use crate::{Options, many};
 
 /// What a name means.
 #[derive(Clone, Debug)]
@@ -80,6 +82,11 @@ impl<'n> Place<'n> {
         }
         if let Some(path) = vfio_user::socket_of(name) {
             return Ok(Place::Process(path));
+        }
+        if many::service_of(name).is_some() {
+            let why =
+                "a discovery service has many drives, and this asks one (`nearside discover` lists them)";
+            return Err(format!("{}: {why}", name.display()));
         }
         let path = Path::new(name);
         let device = std::fs::metadata(path)

@@ -1,12 +1,13 @@
 //! Words name stores, and what is wrong with a word is said.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use nearside_driver::tcp;
 use nearside_embedded::named::{Place, socket_of};
 use nearside_embedded::partition::{Logical, Mark, Wanted};
-use nearside_embedded::{AnyStore, models, models_help};
+use nearside_embedded::{AnyStore, drives_of, models, models_help};
 use nearside_store::{Backing, Beside, FileOptions, Store};
 
 #[test]
@@ -178,6 +179,35 @@ fn names_of_drives() {
     assert!(place("nvme+tcp://h:4420/nqn.2026-11.example:x/1").unwrap().starts_with("Network("));
     assert!(place("nvme+tcp://h,[::1]:7/nqn.2026-11.example:x/1").unwrap().starts_with("Network("));
     assert!(place("nvme+tcp://").is_err());
+    assert!(place("discover:h").unwrap_err().starts_with("discover:h: a discovery service has many drives"));
+}
+
+#[test]
+fn names_that_stand_for_many() {
+    let unasked = || -> Result<tcp::Options, String> { panic!("there is no service") };
+    let of = |names: &[&OsStr]| drives_of(names.iter().map(OsString::from).collect(), unasked);
+    let folder = tempfile::tempdir().unwrap();
+    let (all, path) = (folder.path().as_os_str(), |name: &str| folder.path().join(name).into_os_string());
+    let said = of(&[all]).unwrap_err();
+    assert!(said.starts_with(all.to_str().unwrap()) && said.contains("no image in this folder"), "{said}");
+    std::fs::create_dir(path("none.img")).unwrap();
+    for name in ["b.raw", "a.img", "notes.txt", "c.img.zst"] {
+        std::fs::write(path(name), "x").unwrap();
+    }
+    let (a, b, c) = (path("a.img"), path("b.raw"), path("c.img.zst"));
+    assert_eq!(of(&[all]).unwrap(), [a.clone(), b.clone(), c.clone()]);
+    // What stands there by itself is there once, and where it stands.
+    let drive = OsStr::new("nvme+tcp://h/nqn.2026-11.example:x/1");
+    let found = of(&[all, drive, b.as_os_str(), all]).unwrap();
+    assert_eq!(found, [a, c, drive.to_owned(), b]);
+    assert!(of(&[]).unwrap().is_empty());
+    let keyless = || -> Result<tcp::Options, String> { Err("there are no keys".to_owned()) };
+    assert_eq!(drives_of(vec!["discover:h".into()], keyless).unwrap_err(), "there are no keys");
+    let own = || -> Result<tcp::Options, String> { Ok(tcp::Options::default()) };
+    for bad in ["discover:", "discover:h:x", "discover:[::1", "discover:h:0"] {
+        let said = drives_of(vec![bad.into()], own).unwrap_err();
+        assert!(said.starts_with(&format!("{bad}: ")) && said.ends_with("is no HOST:PORT"), "{said}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! `tcp_capsule`: first byte: what the rest is:
 //! an entry with its data pointer, Connect data, a discovery entry, a name.
 
+use nearside_driver::tcp::Address;
 use nearside_spec::fabrics::capsule::CapsuleData;
 use nearside_spec::fabrics::command::{ANY_CONTROLLER, Connect, ConnectData, FabricsCommand, Property};
 use nearside_spec::fabrics::discovery::{DiscoveryEntry, subtype};
@@ -113,6 +114,12 @@ pub fn capsule(input: &[u8]) {
             // Three bytes for each that is no UTF-8.
             assert!(address.len() <= 3 * 256 && port.len() <= 3 * 32);
             let _ = nqn::from_field(&entry.subnqn());
+            // What is named by it, and a namespace there, is that and nothing else.
+            if let Ok(address) = Address::of_entry(&entry) {
+                for named in [Address { nsid: Some(7), ..address.clone() }, address] {
+                    assert_eq!(named.to_string().parse::<Address>().ok(), Some(named));
+                }
+            }
         }
         _ => {
             if let Ok(name) = std::str::from_utf8(rest)

@@ -151,10 +151,24 @@ def test_many_drives_are_one_table(two, session):
     assert drives.sql(query).read_all().to_pydict() == want
     drives.register(session)
     assert session.sql(query).to_pydict() == want
+    # As a folder of images.
+    folder = nearside_sql.open(two, as_user=ROOT)
+    assert folder.names == names and folder.sql(query).read_all().to_pydict() == want
     with pytest.raises(ValueError, match="named twice"):
         nearside_sql.open(names[0], names[0])
     with pytest.raises(TypeError, match="which drive"):
         nearside_sql.open()
+
+
+def test_drives_that_a_discovery_service_lists_are_one_table(two, command):
+    stores = [word for image in nearside.images(two) for word in ("--store", f"file:{image}")]
+    with served(command, *stores, "--read-only", "--trust", "--listen", "127.0.0.1:0") as name:
+        assert name.endswith("/1")
+        drives = nearside_sql.open(f"discover:{name.split('/')[2]}", as_user=ROOT)
+        other = name[:-1] + "2"
+        assert drives.names == [name, other]
+        answer = drives.sql("select drive, city from csv('/var/data/trips.csv') where price < 20 order by city")
+        assert answer.read_all().to_pydict() == {"drive": [name, name, other], "city": ["Berlin", "Bern", "Biel"]}
 
 
 def test_drives_are_asked_as_they_were_opened(image, tmp_path, session):

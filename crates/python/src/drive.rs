@@ -1,12 +1,16 @@
 //! A drive, as the package's Python asks it: arguments come checked for their kinds, paths as bytes.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
+use std::io::ErrorKind;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
 use std::time::Duration;
 
 use nearside_channel::Tls;
+use nearside_embedded::drives_of;
 use nearside_embedded::partition::uuid;
 use nearside_fsrlib::driver::tcp::Recovery;
 use nearside_fsrlib::driver::{Policy, tcp};
@@ -21,7 +25,7 @@ use pyo3::types::{PyBytes, PyDict};
 use crate::answer::Answer;
 use crate::failure;
 use crate::files::{Emissions, Entries, Matches, Values};
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, heard};
 use crate::open::{Found, How};
 use crate::rows::{GatherArgs, NearestArgs, SelectArgs, Streams};
 
@@ -78,6 +82,32 @@ fn seconds(option: &str, seconds: f64) -> Result<Duration, String> {
 /// An argument is none.
 pub fn how(arguments: &Bound<'_, PyAny>) -> PyResult<How> {
     arguments.extract::<OpenArgs>()?.how(arguments.py())
+}
+
+/// The drives that names stand for, as `nearside.open` takes them; with its options, as
+/// `nearside._drive.arguments` has them.
+#[pyfunction]
+pub(crate) fn drives<'py>(
+    py: Python<'py>,
+    names: Vec<Vec<u8>>,
+    arguments: &Bound<'py, PyAny>,
+) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    let arguments = arguments.extract::<OpenArgs>()?;
+    let names: Vec<OsString> = names.into_iter().map(OsString::from_vec).collect();
+    // On a thread of its own, since it may wait for a service: one that nobody waits for ends by itself.
+    let found = py.detach(move || {
+        let (tell, told) = channel();
+        let work = move || {
+            let _heard = tell.send(drives_of(names, || arguments.network()));
+        };
+        let _thread = thread::Builder::new().name("nearside".into()).spawn(work)?;
+        heard(&told)
+    })?;
+    match found {
+        Some(Ok(found)) => Ok(found.iter().map(|name| PyBytes::new(py, name.as_bytes())).collect()),
+        Some(Err(why)) => Err(failure::of_drive(py, ErrorKind::Other, &why)),
+        None => Err(failure::of_drive(py, ErrorKind::Other, "the thread that looks for drives has ended")),
+    }
 }
 
 impl OpenArgs {

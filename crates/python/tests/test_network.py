@@ -78,6 +78,21 @@ def test_a_host_proves_who_it_is_and_so_does_the_subsystem(command, secured, key
         hostname(name, dhchap_key_file=own, concat=True)
 
 
+def test_a_discovery_service_lists_its_drives(secured, keys):
+    with secured("tls-key-file = 'web.tls'", "tls = 'required'") as name:
+        service = f"discover:{name.split('/')[2]}"
+        assert nearside.drives(service, host_nqn=HOST, tls_key_file=keys / "web.tls") == [name]
+        assert nearside.drives(name, service, "disk.img", host_nqn=HOST, tls_key_file=keys / "web.tls") == [name, "disk.img"]
+        with pytest.raises(nearside.Error, match=f"{service}: the target ended the connection"):
+            nearside.drives(service, host_nqn=HOST)
+        with pytest.raises(nearside.Error, match=f"{service}: a discovery service has many drives"):
+            nearside.open(service)
+    with pytest.raises(nearside.Error, match="discover:127.0.0.1:1: connecting: "):
+        nearside.drives("discover:127.0.0.1:1")
+    with pytest.raises(TypeError, match="no option of a drive: colour"):
+        nearside.drives("disk.img", colour="red")
+
+
 @pytest.mark.parametrize(
     "options, why",
     [

@@ -305,6 +305,29 @@ def test_a_drive_is_reached_by_another_of_its_addresses(cluster, fleet, command)
         same(got, want)
 
 
+def test_drives_that_a_discovery_service_lists(cluster, fleet, command, tmp_path):
+    drives, whole = fleet
+    nqn = "nqn.2026-11.example"
+    space = lambda nsid, drive: f"[[subsystem.namespace]]\nnsid = {nsid}\nstore = 'file:{drive}'\nread-only = true\n"
+    system = lambda name: f"[[subsystem]]\nnqn = '{nqn}:{name}'\nidentity = 'trust'\n"
+    config = [system("a"), space(1, drives[0]), space(3, drives[1]), system("b"), space(1, drives[2])]
+    (tmp_path / "serve.toml").write_text("listen = ['127.0.0.1:0']\n" + "".join(config))
+    with served(command, "--config", tmp_path / "serve.toml") as name:
+        at = name.split("/")[2]
+        names = [f"nvme+tcp://{at}/{nqn}:{one}" for one in ("a/1", "a/3", "b/1")]
+        assert nearside.drives(f"discover:{at}") == names
+        asked = [f"discover:{at}", drives[3]]
+        got = nearside.ray.select(asked, "/var/trips.csv", where="id < 100", options=OPTIONS).to_pandas()
+        want = whole[(whole.id < 100) & whole.drive.isin(drives[:4])].replace({"drive": dict(zip(drives, names))})
+        same(got, want)
+        # A folder is all images in it, of which one is named as well.
+        folder = [os.path.dirname(drives[0]), drives[3]]
+        found = nearside.ray.search(folder, "ERROR", "/var/log", options=OPTIONS).count()
+        assert found == sum(i % 7 == nth for nth in range(5) for i in range(500))
+    with pytest.raises(nearside.Error, match=f"discover:{at}: connecting: "):
+        nearside.ray.search([f"discover:{at}"], "ERROR")
+
+
 def test_the_example_of_a_fleet(command):
     example = os.path.join(os.path.dirname(__file__), "../examples/fleet.py")
     ran = subprocess.run(

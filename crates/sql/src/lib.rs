@@ -20,7 +20,6 @@ mod batch;
 mod codec;
 mod condition;
 mod files;
-mod folder;
 mod function;
 mod lines;
 mod pattern;
@@ -47,7 +46,6 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 
 #[cfg(feature = "codec")]
 pub use codec::{Codec, Finds};
-pub use folder::images;
 pub use function::{all as functions, table};
 pub use scan::Scan;
 #[cfg(feature = "codec")]

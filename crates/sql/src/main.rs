@@ -20,7 +20,8 @@ Examples:
 
 Tables: files; lines('/path'), csv('/path'), tsv('/path'), json('/path') (an object on each line) and parquet('/path'), of one file, of \
 those that a pattern matches ('/data/*.csv'), or of all below a directory ('/data/**'). With several drives each table has a part of \
-each, and a column drive; a folder is all images in it. docs/SQL.md has the columns, the options of tables ('no-header', 'delimiter=;', 'schema=id utf8'), and what \
+each, and a column drive; a folder is all images in it, and discover:HOST[:PORT] every namespace that a discovery service there \
+lists for this host. docs/SQL.md has the columns, the options of tables ('no-header', 'delimiter=;', 'schema=id utf8'), and what \
 is worked out in the drives; explain shows it of a query. Exit status: 0 all was answered, 1 something could not be read, 2 an error.";
 
 /// Ask drives in SQL: files, lines, and rows of CSV, JSON lines and Parquet

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
+use nearside_spec::fabrics::discovery::DiscoveryEntry;
 use nearside_spec::fabrics::{DISCOVERY_PORT, PORT, nqn};
 
 use crate::Error;
@@ -71,6 +72,27 @@ impl Address {
     pub fn discovery(authority: &str) -> Result<Address, Error> {
         let (host, port) = host_and_port(authority, DISCOVERY_PORT)?;
         Ok(Address { host, port, subsystem: nqn::DISCOVERY.into(), nsid: None })
+    }
+
+    /// The subsystem that an entry of a discovery log page leads to, whatever its kind.
+    ///
+    /// # Errors
+    /// [`Error`]: what the entry says is no address.
+    pub fn of_entry(entry: &DiscoveryEntry) -> Result<Address, Error> {
+        let field = entry.subnqn();
+        let address = Address {
+            host: entry.address(),
+            port: entry.port().parse().unwrap_or(0),
+            subsystem: nqn::from_field(&field).unwrap_or_default().to_owned(),
+            nsid: None,
+        };
+        // A target's words: as a name they have to mean this and nothing else, on a terminal as well.
+        let name = address.to_string();
+        let is_text = address.host.bytes().all(|byte| byte.is_ascii_graphic());
+        match name.parse::<Address>() {
+            Ok(read) if is_text && read == address => Ok(address),
+            _ => Err(Error::Address(format!("{name:?}, which it lists, is no address of a subsystem"))),
+        }
     }
 }
 
@@ -148,6 +170,8 @@ impl fmt::Display for Addresses {
 
 #[cfg(test)]
 mod tests {
+    use nearside_spec::fabrics::discovery::subtype;
+
     use super::*;
 
     #[test]
@@ -187,6 +211,37 @@ mod tests {
             "nvme+tcp://h/other/1",
         ] {
             assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn entries_of_a_log_page_are_looked_at() {
+        let name = "nqn.2014-08.org.example:a";
+        let of = |host: &str, port: &str, name: &str| {
+            Address::of_entry(&DiscoveryEntry::tcp(subtype::NVM, name, host.contains(':'), host, port))
+        };
+        for (host, port) in [("192.0.2.7", "4420"), ("2001:db8::7", "1"), ("disks.example", "65535")] {
+            let address = of(host, port, name).unwrap();
+            let port = port.parse().unwrap();
+            let expected = Address { host: host.into(), port, subsystem: name.into(), nsid: None };
+            assert_eq!(address, expected);
+            assert_eq!(address.to_string().parse::<Address>().unwrap(), expected);
+        }
+        for (host, port, name) in [
+            ("", "4420", name),
+            ("a,b", "4420", name),
+            ("a/b", "4420", name),
+            ("a b", "4420", name),
+            ("a\u{1b}[2J", "4420", name),
+            ("h", "", name),
+            ("h", "0", name),
+            ("h", "65536", name),
+            ("h", "4420", "other"),
+            ("h", "4420", "nqn.2014-08.org.example:a/3"),
+            ("h", "4420", "nqn.2014-08.org.example:a/"),
+        ] {
+            let said = of(host, port, name).unwrap_err().to_string();
+            assert!(said.contains("which it lists") && !said.contains('\u{1b}'), "{said}");
         }
     }
 }

@@ -6,7 +6,7 @@
 //! - [`Queue`] is the [`crate::Transport`]: a connection.
 //! - [`Initiator`] waits on one as a [`crate::Policy`] says:
 //!   spinning on the socket, asleep until the kernel wakes it, or by history.
-//! - [`discover`] reads a discovery controller's log page.
+//! - [`discover`] reads a discovery controller's log page, [`namespaces`] a subsystem's list of namespaces.
 //!
 //! A read passes so: `Initiator::submit` -> `Queue::submit` puts a capsule into the outbox -> `Queue::ring`
 //! writes it to the socket -> the target -> `Queue::poll` reads PDUs into the inbox, copies (or reads) the
@@ -31,7 +31,7 @@ mod stream;
 
 pub use address::{Address, Addresses};
 pub use association::Association;
-pub use discovery::discover;
+pub use discovery::{discover, namespaces};
 pub use host::{Options, Recovery};
 pub use queue::Queue;
 

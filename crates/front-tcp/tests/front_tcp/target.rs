@@ -9,7 +9,7 @@ use crate::raw::{HOST, NQN, PLAIN, Raw, keys, namespace, offer, serve, transfer,
 use nearside_auth::{Group, Key, Keys};
 use nearside_clock::TscClock;
 use nearside_device::{AnaState, PortStates};
-use nearside_driver::tcp::{Address, Association, Options as HostOptions, discover};
+use nearside_driver::tcp::{Address, Association, Options as HostOptions, discover, namespaces};
 use nearside_driver::{Command, Controller, Error, Failure, Host, Initiator, Policy, Threaded};
 use nearside_front_tcp::{Offer, Options, Server};
 use nearside_spec::fabrics::pdu::{DataHeader, Pdu};
@@ -356,6 +356,24 @@ fn namespaces_come_and_go_under_hosts() {
         Failure::Status(Status(Status::INVALID_NAMESPACE.dnr().0 | 1 << 13))
     );
     until("the namespace is let go of", || weak.upgrade().is_none());
+}
+
+/// As many as an answer to Identify has room for, which may go on.
+#[test]
+fn all_namespaces_of_a_subsystem_are_listed() {
+    let offer = Offer { hosts: Some(vec![HOST.to_owned()]), ..offer(1 << 20) };
+    let subsystem = offer.subsystem.clone();
+    let server = serve(offer, Options::default());
+    let listed = |options: HostOptions| {
+        namespaces(&address(server.addresses()[0], NQN), options, Arc::new(TscClock::new()))
+    };
+    assert_eq!(listed(host()).unwrap(), [1]);
+    for nsid in (2..=1024).rev() {
+        subsystem.add(nsid, namespace(2, 4096)).unwrap();
+    }
+    assert_eq!(listed(host()).unwrap(), (1..=1024).collect::<Vec<u32>>());
+    let refused = listed(HostOptions::for_host("nqn.2026-11.dev.nearside:stranger").unwrap()).unwrap_err();
+    assert!(matches!(refused, Error::Refused { .. }), "{refused}");
 }
 
 #[test]

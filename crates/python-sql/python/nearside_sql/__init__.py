@@ -115,7 +115,8 @@ class Answer:
 class Drives:
     """Drives that are asked together: :func:`nearside_sql.open`.
 
-    With several of them each table has a part of each, and a last column ``drive``, the name as it was given.
+    With several of them each table has a part of each, and a last column ``drive``, the name as it was given, or as
+    :func:`nearside.drives` has it of a name that stands for many.
     """
 
     def __init__(
@@ -129,12 +130,12 @@ class Drives:
             raise TypeError("which drive?")
         if unreadable not in ("raise", "ignore"):
             raise ValueError(f"unreadable: {unreadable!r} is neither 'raise' nor 'ignore'")
-        self.names = [os.fsdecode(name) for name in names]
+        self.names = nearside.drives(*names, **options)
         # As rows have it: a byte of a name that is no UTF-8 is \\xNN.
-        shown = [os.fsencode(name).decode("utf-8", "backslashreplace") for name in names]
+        shown = [os.fsencode(name).decode("utf-8", "backslashreplace") for name in self.names]
         if len(set(shown)) < len(shown):
             raise ValueError("a drive is named twice")
-        each = [(one, arguments(name, options)) for one, name in zip(shown, names)]
+        each = [(one, arguments(name, options)) for one, name in zip(shown, self.names)]
         self._native = _tables.Drives(each, unreadable == "ignore", push_down)
 
     def __repr__(self) -> str:
@@ -198,7 +199,8 @@ def open(
     """Drives to be asked together. Each scan of a query has a session of its own; an image is held open from the first on.
 
     Args:
-        names: As :func:`nearside.open` takes them; :func:`nearside.images` names those of a folder.
+        names: As :func:`nearside.drives` takes them: a drive's; a folder, which is all images in it; or
+            ``discover:HOST[:PORT]``, which is every namespace that a discovery service there lists for this host.
         unreadable: ``"raise"``: a file that cannot be read ends its query; ``"ignore"``: it is warned of
             (:class:`nearside.DriveWarning`) and left out.
         push_down: Conditions, limits and groups go to the drives; without it they answer rows: to compare.

@@ -5,12 +5,13 @@
 ...     for match in drive.search("ERROR", "/var/log"):
 ...         print(match.path, match.number, match.text)
 
-:func:`open` takes the names that the command ``nearside`` takes, and gives a :class:`Drive`.
+:func:`open` takes the names that the command ``nearside`` takes, and gives a :class:`Drive`; :func:`drives` are those that a
+folder has, or that a discovery service lists.
 """
 
 from __future__ import annotations
 
-from ._drive import Count, Drive, Path, Place, Rule, images, open
+from ._drive import Count, Drive, Path, Place, Rule, drives, images, open
 from ._native import Entry, Match
 from ._select import Selection
 from .errors import (
@@ -53,6 +54,7 @@ __all__ = [
     "UnstableWarning",
     "UnsupportedError",
     "VolumeError",
+    "drives",
     "images",
     "open",
 ]

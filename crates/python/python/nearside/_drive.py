@@ -181,6 +181,27 @@ def arguments(name: Path, options: typing.Mapping[str, typing.Any]) -> dict[str,
     }
 
 
+def drives(*names: Path, **options: typing.Any) -> list[str]:
+    """The drives that names stand for, each by a name that :func:`open` takes, in the order of these.
+
+    Args:
+        names: A folder stands for the images in it (files that end in .img, .raw, .qcow2, .gz and .zst);
+            ``discover:HOST[:PORT]``, with port 8009 unless given, for every namespace over TCP that a discovery service
+            there lists for this host, as ``nvme+tcp://HOST:PORT/NQN/NSID``; any other name for itself. What is named by
+            itself, or was listed before, is not listed again. Referrals to other services are not followed.
+        options: Those of :func:`open`, of which ``host_nqn``, ``dhchap_key_file``, ``tls_key_file`` and their kin are for
+            a service and for the subsystems that it lists.
+
+    Raises:
+        Error: a folder cannot be read, a service or a subsystem does not answer or refuses this host, or there is no
+            drive; which, it says.
+
+    >>> nearside.drives("/srv/images", "discover:10.0.0.1", "disk.img")               # doctest: +SKIP
+    """
+    found = _native.drives([os.fsencode(name) for name in names], arguments("", options))
+    return [os.fsdecode(name) for name in found]
+
+
 def images(folder: Path) -> list[str]:
     """The images in a folder, by their names: files that end in .img, .raw, .qcow2, .gz and .zst."""
     ends = (".img", ".raw", ".qcow2", ".gz", ".zst")

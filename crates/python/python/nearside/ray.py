@@ -2,12 +2,14 @@
 
 >>> import nearside.ray                                                          # doctest: +SKIP
 >>> drives = ["nvme+tcp://10.0.0.1:4420,10.0.1.1:4420/nqn.2026-11.example:a/1", "/srv/images/b.img"]
+>>> drives += ["discover:10.0.2.1"]                                              # doctest: +SKIP
 >>> errors = nearside.ray.search(drives, "ERROR", "/var/log")                    # doctest: +SKIP
 >>> errors.groupby("drive").count().show()                                       # doctest: +SKIP
 >>> trips = nearside.ray.select(drives, "/var/data/trips.parquet")               # doctest: +SKIP
 >>> trips.filter(expr=ray.data.expressions.col("price") > 10).select_columns(["drive", "city"]).show()  # doctest: +SKIP
 
-A drive and a path of it are one task of Ray's. Filters and chosen columns that follow go into the drives, as far as a
+Of a name that stands for many drives (a folder, or a discovery service: :func:`nearside.drives`) each is asked. A drive
+and a path of it are one task of Ray's. Filters and chosen columns that follow go into the drives, as far as a
 condition of :meth:`nearside.Drive.select` can say them; the rest stays Ray's. No drive is missing from an answer in
 silence: one that fails, or from which nothing comes for a time, is asked once more, by its next address where it has
 several; then there is no answer but a :class:`DriveError`, which names it. So it is where a file cannot be read.
@@ -64,7 +66,7 @@ def select(
     """Rows of files of many drives, as :meth:`nearside.Drive.select` chooses them, each with its ``drive``.
 
     Args:
-        drives: Names as :func:`nearside.open` takes them.
+        drives: Names as :func:`nearside.drives` takes them: of one drive each, or a folder, or ``discover:HOST[:PORT]``.
         paths: Files; with ``recursive``, trees. Each path of each drive is a task.
         columns: Which; all of them where nothing is said.
         where: Only rows for which this is true.
@@ -454,10 +456,11 @@ def _read(
         raise TypeError("drives is a list of names")
     if retries < 0:
         raise ValueError(f"retries={retries}: a drive is asked once at least")
-    tasks = [(os.fsdecode(drive), path) for drive in drives for path in paths]
+    options = dict(options or {})
+    tasks = [(drive, path) for drive in _drive.drives(*drives, **options) for path in paths]
     if not tasks:
         raise ValueError("no drive is named")
-    fleet = _Fleet(question, tasks, timeout, retries, dict(options or {}))
+    fleet = _Fleet(question, tasks, timeout, retries, options)
     return ray.data.read_datasource(fleet, override_num_blocks=len(tasks))
 
 

@@ -2,16 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
-use nearside_cli::program::{DriveArgs, Failure, complain, complain_of, credentials, session};
+use nearside_cli::program::{DriveArgs, Failure, complain, complain_of, credentials, drives_of, session};
 use nearside_fsrlib::{Failure as Refusal, Seen, Session, Transport};
 
-use crate::{Drives, Way, images};
+use crate::{Drives, Way};
 
 /// Warnings that are said.
 const MOST_WARNINGS: usize = 1024;
@@ -133,9 +132,16 @@ impl Way for Named {
     }
 }
 
+/// What `-d` takes beside the name of one drive.
+const MANY: &str = "a folder, which is all images in it; or discover:HOST[:PORT], which is every namespace that a \
+    discovery service there lists for this host (port 8009 unless given). May stand several times";
+
 /// A command's line: `-d` may stand several times, and what is not of queries is not shown.
 pub fn of_several(command: clap::Command) -> clap::Command {
-    let command = command.mut_arg("drive", |drive| drive.action(clap::ArgAction::Append));
+    let command = command.mut_arg("drive", |drive| {
+        let one = drive.get_help().map(ToString::to_string).unwrap_or_default();
+        drive.action(clap::ArgAction::Append).help(format!("{one}; {MANY}"))
+    });
     OF_OTHERS.into_iter().fold(command, |command, name| command.mut_arg(name, |option| option.hide(true)))
 }
 
@@ -183,7 +189,7 @@ fn words(matches: &ArgMatches, args: &DriveArgs, leaves_out: bool) -> Result<Vec
 /// The drives of a command line.
 ///
 /// # Errors
-/// What is wrong with a name, or with an option; a folder cannot be read.
+/// What is wrong with a name, or with an option; a folder cannot be read, or a discovery service not asked.
 pub fn drives(matches: &ArgMatches, said: &Arc<Said>, leaves_out: bool) -> Result<Drives, Failure> {
     let args = DriveArgs::from_arg_matches(matches).map_err(|error| Failure::Message(error.to_string()))?;
     if has_others(&args) {
@@ -191,24 +197,16 @@ pub fn drives(matches: &ArgMatches, said: &Arc<Said>, leaves_out: bool) -> Resul
         return Err(Failure::Message(what.to_owned()));
     }
     let names: Vec<OsString> = matches.get_many("drive").into_iter().flatten().cloned().collect();
-    let mut all = Vec::with_capacity(names.len());
-    for name in names {
-        match images(Path::new(&name)) {
-            None => all.push(name),
-            Some(Ok(images)) if images.is_empty() => {
-                let why = "no image in this folder (.img, .raw, .qcow2, .gz, .zst)";
-                return Err(Failure::Message(format!("{}: {why}", name.display())));
-            }
-            Some(Ok(images)) => all.extend(images.into_iter().map(OsString::from)),
-            Some(Err(error)) => return Err(Failure::Message(format!("{}: {error}", name.display()))),
-        }
+    let twice = {
+        let mut known = BTreeSet::new();
+        names.iter().find(|name| !known.insert(*name))
+    };
+    if let Some(twice) = twice {
+        return Err(Failure::Message(format!("{}: named twice", twice.display())));
     }
+    let all = drives_of(names, || args.host.options().map_err(|failure| failure.to_string()))?;
     let several = all.len() > 1;
-    let mut known = BTreeSet::new();
     let named = all.into_iter().map(|drive| {
-        if !known.insert(drive.clone()) {
-            return Err(Failure::Message(format!("{}: named twice", drive.to_string_lossy())));
-        }
         let name = drive.to_string_lossy().into_owned();
         let args = DriveArgs { drive, ..args.clone() };
         let words = words(matches, &args, leaves_out)?;

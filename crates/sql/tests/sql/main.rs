@@ -3,6 +3,7 @@
 #[cfg(feature = "codec")]
 mod codec;
 mod conditions;
+mod discovery;
 mod fixture;
 #[cfg(feature = "codec")]
 mod hostile;
