@@ -15,8 +15,8 @@ use nearside_apps::redis::Redis;
 use nearside_apps::rocksdb::{Beside, Database};
 use nearside_apps::swap::{Load, Swap};
 use nearside_apps::{Asked, Drive, Group, Kind, Volume, in_group};
-use nearside_conformance::needs;
 use nearside_conformance::volume::install;
+use nearside_conformance::{needs, today};
 use nearside_studies::{Paper, Record};
 
 fn program() -> &'static Path {
@@ -26,6 +26,11 @@ fn program() -> &'static Path {
 /// Whether drives can be mounted here and those programs are; otherwise leaves the test out.
 fn can(test: &str, programs: &[&str]) -> bool {
     needs::mounts(test, &["mount", "umount"]) && needs::tools(test, programs)
+}
+
+/// So too of a study, which takes a while: on each other day, when stock_linux has not its longer guest.
+fn can_study(test: &str, programs: &[&str]) -> bool {
+    can(test, programs) && today::takes(1, 2)
 }
 
 fn status_kib(process: u32, name: &str) -> u64 {
@@ -266,7 +271,7 @@ fn study(paper: Paper, number: &str) -> Record {
 #[test]
 fn a_page_miss_is_studied_layer_by_layer() {
     const NUMBER: &str = "Section III-B";
-    if !can("a_page_miss_is_studied_layer_by_layer", &["mkswap", "swapon", "swapoff"]) {
+    if !can_study("a_page_miss_is_studied_layer_by_layer", &["mkswap", "swapon", "swapoff"]) {
         return;
     }
     let _alone = alone();
@@ -295,7 +300,7 @@ fn a_page_miss_is_studied_layer_by_layer() {
 
 #[test]
 fn rocksdb_is_studied_by_threads() {
-    if !can("rocksdb_is_studied_by_threads", &["db_bench", "mkfs.xfs"]) {
+    if !can_study("rocksdb_is_studied_by_threads", &["db_bench", "mkfs.xfs"]) {
         return;
     }
     let _alone = alone();
@@ -315,7 +320,7 @@ fn rocksdb_is_studied_by_threads() {
 #[test]
 fn memcached_is_studied_where_its_values_are() {
     const NAME: &str = "memcached_is_studied_where_its_values_are";
-    if !can(NAME, &["memcached", "mkswap", "swapon", "swapoff", "mkfs.ext4"]) {
+    if !can_study(NAME, &["memcached", "mkswap", "swapon", "swapoff", "mkfs.ext4"]) {
         return;
     }
     let _alone = alone();
@@ -338,7 +343,7 @@ fn memcached_is_studied_where_its_values_are() {
 #[test]
 fn swap_in_clustering_is_studied_at_random_and_in_order() {
     const NAME: &str = "swap_in_clustering_is_studied_at_random_and_in_order";
-    if !can(NAME, &["mkswap", "swapon", "swapoff"]) {
+    if !can_study(NAME, &["mkswap", "swapon", "swapoff"]) {
         return;
     }
     let _alone = alone();
@@ -363,7 +368,7 @@ fn swap_in_clustering_is_studied_at_random_and_in_order() {
 #[test]
 fn read_ahead_is_studied_by_each_way_through_the_page_cache() {
     const NUMBER: &str = "Read-ahead";
-    if !can("read_ahead_is_studied_by_each_way_through_the_page_cache", &["mkfs.ext4"]) {
+    if !can_study("read_ahead_is_studied_by_each_way_through_the_page_cache", &["mkfs.ext4"]) {
         return;
     }
     let _alone = alone();

@@ -345,7 +345,7 @@ pub fn run(mut args: FindArgs) -> Outcome {
     }
     let mut out = Out::new();
     // Of what follows in another command each directory on the way is listed anew.
-    let mut drive = Drive::open_for(&args.drive, &mut paths)?.with_buffer(1 << 20);
+    let mut drive = Drive::open_for(&args.drive, &mut paths)?.with_buffer(1 << 18);
     let users = match expression.needs_names() {
         true => Users::needed(&args.names, args.drive.mounted, &mut drive)?,
         false => Users::of(&args.names, &mut drive)?,

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nearside_conformance::needs;
+use nearside_conformance::{needs, today};
 use nearside_near_data::Record;
 use nearside_near_data::wire::decode_reply;
 
@@ -151,7 +151,8 @@ fn by_features(guest: &mut Guest, nvme: &str, device: &str, word: &str, path: &s
 #[test]
 fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
     let test = "stock_linux::a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it";
-    if !guest::possible(test) {
+    // A guest takes minutes: one of the two a day, and one of root_vfio's.
+    if !guest::possible(test) || !today::takes(0, 2) {
         return;
     }
     let _alone = alone();
@@ -198,7 +199,7 @@ fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
 #[test]
 fn the_newest_linux_proves_who_it_is_and_encrypts() {
     let test = "stock_linux::the_newest_linux_proves_who_it_is_and_encrypts";
-    if !guest::possible(test) {
+    if !guest::possible(test) || !today::takes(1, 2) {
         return;
     }
     let _alone = alone();
