@@ -124,6 +124,7 @@ pub fn image_over(store: AnyStore, options: &Options) -> Result<Embedded<AnyStor
         None => Fsr::new(clock, config),
     };
     let firmware = firmware.on(workers.as_ref().map(Workers::handle));
+    let firmware = if options.has_threads() { firmware } else { firmware.in_place() };
     let mut embedded = Embedded::start(store, firmware, options)?;
     embedded._workers = workers;
     Ok(embedded)

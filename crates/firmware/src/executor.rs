@@ -328,6 +328,8 @@ pub(crate) struct StoreMedia {
     awake: Arc<AtomicBool>,
     /// Tasks that wait for a helper.
     offloaded: Arc<AtomicUsize>,
+    /// What a helper does soon is done here.
+    in_place: bool,
     payer: Payer,
     len: u64,
     block_size: u32,
@@ -397,6 +399,9 @@ impl Media for StoreMedia {
     }
 
     async fn offload<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        if self.in_place {
+            return work();
+        }
         self.hand(&helper::SOON, work).await.unwrap_or_else(|work| work())
     }
 
@@ -580,6 +585,7 @@ pub(crate) struct Executor<T> {
     slice: Arc<Slice>,
     tasks: VecDeque<Task<T>>,
     offloaded: Arc<AtomicUsize>,
+    in_place: bool,
     block_size: u32,
     meters: Arc<Meters>,
 }
@@ -611,9 +617,16 @@ impl<T> Executor<T> {
             slice: Arc::new(Slice { clock, end: AtomicU64::new(0), yields: AtomicU32::new(0) }),
             tasks: VecDeque::new(),
             offloaded: Arc::default(),
+            in_place: false,
             block_size,
             meters,
         }
+    }
+
+    /// This executor with what a helper would soon have done in its own place.
+    pub(crate) fn in_place(mut self, in_place: bool) -> Self {
+        self.in_place = in_place;
+        self
     }
 
     /// Reads that the store has not ended, also of tasks that have.
@@ -642,6 +655,7 @@ impl<T> Executor<T> {
             slice: self.slice.clone(),
             awake: awake.clone(),
             offloaded: self.offloaded.clone(),
+            in_place: self.in_place,
             payer,
             // It may have become longer or shorter since the last.
             len: lock(&self.io).way.bytes(),

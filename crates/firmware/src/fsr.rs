@@ -51,6 +51,7 @@ pub struct Fsr {
     clock: Arc<dyn Clock>,
     tags: Mutex<Tags>,
     pool: Option<Arc<WorkerPool>>,
+    in_place: bool,
     /// The namespace's lane on each thread, while there is one.
     lanes: Mutex<Vec<Weak<LaneHandle>>>,
     meters: Mutex<BTreeMap<TaskPlace, Arc<Meters>>>,
@@ -86,6 +87,7 @@ impl Fsr {
             clock,
             tags: Mutex::default(),
             pool: None,
+            in_place: false,
             lanes: Mutex::default(),
             meters: Mutex::default(),
             uses: Default::default(),
@@ -99,6 +101,13 @@ impl Fsr {
     /// drive's reactors; commands that they leave are answered as aborted.
     pub fn on(self, handle: Option<WorkerHandle>) -> Fsr {
         Fsr { pool: handle.map(|WorkerHandle(pool)| pool), ..self }
+    }
+
+    /// This firmware with what takes longer than a slice, and cannot be cut, in its place on the reactor and
+    /// not in a thread beside it, but for what may take seconds: of a drive that serves its own process, in
+    /// which nobody else waits meanwhile.
+    pub fn in_place(self) -> Fsr {
+        Fsr { in_place: true, ..self }
     }
 
     /// Slices so far, by where they ran.
@@ -282,7 +291,7 @@ impl<S: Store> Firmware<S> for Fsr {
             None => {
                 let access = namespace.access(seat.memory.clone())?;
                 let meters = fsr.meters(TaskPlace::Reactor(seat.reactor));
-                Site::Here(Executor::new(access, fsr.clock.clone(), meters))
+                Site::Here(Executor::new(access, fsr.clock.clone(), meters).in_place(fsr.in_place))
             }
         };
         let (id, mailbox) = (fsr.next_key(), Arc::new(Mailbox::new(seat.wakeup.clone())));
