@@ -243,6 +243,56 @@ fn what_is_large_is_handed_on() {
     }
 }
 
+/// Of small files the page cache has them, all but one with holes: whoever reads them, copies and archives are
+/// the same, and who may not read a file does not have it.
+#[test]
+fn what_is_small_is_written_from_where_it_lies() {
+    if !needs::tools("what_is_small_is_written_from_where_it_lies", &["mke2fs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    fs::create_dir_all(tree.join("below")).unwrap();
+    let mut random = Rng(2);
+    let bytes: Vec<u8> = (0..600_000).map(|_| random.below(256) as u8).collect();
+    let mut whole = 0;
+    for nth in 0..60 {
+        // What is longer is large.
+        let len = ([0, 1, 4096, 40_000, 524_288][nth % 5] + nth / 5).min(512 << 10);
+        let name = if nth % 3 == 0 { format!("below/{nth}") } else { format!("{nth}") };
+        fs::write(tree.join(name), &bytes[nth..nth + len]).unwrap();
+        whole += len as u64;
+    }
+    let holes = fs::File::create(tree.join("holes")).unwrap();
+    holes.write_all_at(&bytes[..5000], 100_000).unwrap();
+    holes.set_len(200_000).unwrap();
+    fs::hard_link(tree.join("1"), tree.join("of-two-names")).unwrap();
+    fs::write(tree.join("below/secret"), "secret").unwrap();
+    fs::set_permissions(tree.join("below/secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    let volume = ext4(folder, tree, 64);
+    let mut archives = Vec::new();
+    for ways in [&[][..], &["--threads", "threaded"]] {
+        let copy = volume.folder.path().join(format!("copy{}", ways.len()));
+        let words = [ways, &["--json", "-a", "/", copy.to_str().unwrap()]].concat();
+        let ran = volume.run("cp", &words);
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        same(&volume.tree, &copy);
+        holes_are_holes(&volume.tree, &copy);
+        let said = ran.json();
+        let said = said.iter().find(|line| line["type"] == "copied").unwrap();
+        assert_eq!(said["handed_on"], if ways.is_empty() { whole + 6 } else { 0 }, "{said}");
+        archives.push(volume.run("cp", &[ways, &["--tar", "-", "/"]].concat()).out);
+        // Another than the owner.
+        let theirs = volume.folder.path().join(format!("theirs{}", ways.len()));
+        let words = [ways, &["--as", "4321:4321", "-r", "/below", theirs.to_str().unwrap()]].concat();
+        let ran = volume.run("cp", &words);
+        assert_eq!((ran.code, ran.err.matches("ermission denied").count()), (1, 1), "{}", ran.err);
+        assert!(ran.err.contains("/below/secret") && !theirs.join("secret").exists(), "{}", ran.err);
+        assert_eq!(fs::read(theirs.join("9")).unwrap(), fs::read(volume.tree.join("below/9")).unwrap());
+    }
+    assert!(archives[0] == archives[1] && archives[0].len() > 1_000_000);
+}
+
 /// A copy does not go where its image lies, nor where a pipe or a device is.
 #[test]
 fn an_image_is_not_copied_onto_itself() {
