@@ -277,7 +277,8 @@ fn what_is_small_is_written_from_where_it_lies() {
         let ran = volume.run("cp", &words);
         assert_eq!(ran.code, 0, "{}", ran.err);
         same(&volume.tree, &copy);
-        holes_are_holes(&volume.tree, &copy);
+        let blocks = |tree: &Path| fs::metadata(tree.join("holes")).unwrap().blocks();
+        assert!(blocks(&copy) <= blocks(&volume.tree) + 16, "{} of {}", blocks(&copy), blocks(&volume.tree));
         let said = ran.json();
         let said = said.iter().find(|line| line["type"] == "copied").unwrap();
         assert_eq!(said["handed_on"], if ways.is_empty() { whole + 6 } else { 0 }, "{said}");
