@@ -246,8 +246,8 @@ impl File {
         self.inner.writer.as_deref()
     }
 
-    /// `len` bytes at `offset` where the page cache has them ([`FileOptions::lends`]); `None`: they have to be
-    /// read. Who has used them asks [`File::has_lapsed`] before believing them.
+    /// `len` bytes at `offset` where the page cache has them ([`FileOptions::lends`]); `None`: they have to
+    /// be read. Who has used them asks [`File::has_lapsed`] before believing them.
     pub fn lend(&self, offset: u64, len: usize) -> Option<LentBytes> {
         self.inner.lend(offset, len)
     }

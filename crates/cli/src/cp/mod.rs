@@ -1,9 +1,10 @@
 //! `nearside cp`: files and trees out of a volume, by the habits of GNU cp, or as a tar archive.
 //!
-//! How a file passes: [`walk`] lists its directory by one command of the drive's, takes small files from where
-//! the page cache has them or asks for many at a time, has large ones handed on as `cat` does, and hands what
-//! comes to a [`Destination`]: a folder of this host ([`folder`]) or an archive ([`archive`]). Names come from
-//! the volume, which may be anybody's: below the folder that the command line names no link is followed.
+//! How a file passes: [`walk`] lists its directory by one command of the drive's, takes small files from
+//! where the page cache has them or asks for many at a time, has large ones handed on as `cat` does, and
+//! hands what comes to a [`Destination`]: a folder of this host ([`folder`]) or an archive ([`archive`]).
+//! Names come from the volume, which may be anybody's: below the folder that the command line names no link
+//! is followed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

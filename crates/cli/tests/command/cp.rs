@@ -243,8 +243,8 @@ fn what_is_large_is_handed_on() {
     }
 }
 
-/// Of small files the page cache has them, all but one with holes: whoever reads them, copies and archives are
-/// the same, and who may not read a file does not have it.
+/// Of small files the page cache has them, all but one with holes: whoever reads them, copies and archives
+/// are the same, and who may not read a file does not have it.
 #[test]
 fn what_is_small_is_written_from_where_it_lies() {
     if !needs::tools("what_is_small_is_written_from_where_it_lies", &["mke2fs"]) {
