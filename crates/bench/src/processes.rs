@@ -64,7 +64,7 @@ impl Contestant {
     }
 
     /// The same, whose copies go there.
-    fn into(self, scratch: &Rc<Scratch>) -> Contestant {
+    fn copying_to(self, scratch: &Rc<Scratch>) -> Contestant {
         Contestant { into: Some(scratch.clone()), ..self }
     }
 
@@ -310,7 +310,7 @@ fn copied(
     bytes: u64,
     sink: Sink<'_>,
 ) -> Result<(), Failure> {
-    let mut who: Vec<Contestant> = who.into_iter().map(|one| one.into(scratch)).collect();
+    let mut who: Vec<Contestant> = who.into_iter().map(|one| one.copying_to(scratch)).collect();
     for one in &who {
         one.run(&mut [0; 4096])?;
         let copied = bytes_in(&scratch.path())?;

@@ -1,10 +1,10 @@
 //! From the volume to a destination: trees directory by directory, files by their ranges.
 //!
-//! Of a directory's files, small ranges are asked for many at a time ([`Drive::ask_each`]) and large ones one
-//! after the other, as `cat` does it: handed on by the kernel ([`hand_on`]), or read ([`Drive::ask`]). Small
-//! ones that the page cache has of an image are written from there ([`Lent`]). Of a
-//! file with holes the drive says first where its bytes lie. One file is written at a time, by a thread
-//! beside the one that reads ([`behind`]).
+//! Of an image, the small files of a directory are written from where the page cache has them, which one
+//! command asks for ([`Copy::lent`]). Else small ranges are asked for many at a time ([`Drive::ask_each`]) and
+//! large ones one after the other, as `cat` does it: handed on by the kernel ([`hand_on`]), or read
+//! ([`Drive::ask`]). Of a file with holes the drive says first where its bytes lie. One file is written at a
+//! time; what is read, by a thread beside the one that reads ([`behind`]).
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -595,13 +595,10 @@ impl Copy {
     /// that it has as a whole, where the image lends them.
     fn lent(&mut self, files: &[File]) -> Result<HashMap<usize, Pieces>, Failure> {
         let mut all = HashMap::new();
-        let [first, .., last] = files else { return Ok(all) };
-        let directory = |file: &File| parent(&file.item.from).to_vec();
-        let root = directory(first);
-        let Some(image) = self.drive.image().filter(|_| files.len() <= TOGETHER && root == directory(last))
-        else {
-            return Ok(all);
-        };
+        // One alone is a source of its own, and no directory's.
+        let [first, _, ..] = files else { return Ok(all) };
+        let Some(image) = self.drive.image().filter(|_| files.len() <= TOGETHER) else { return Ok(all) };
+        let root = parent(&first.item.from).to_vec();
         let small = |file: &File| file.is_whole() && file.item.entry.size <= SMALL;
         let names = files.iter().enumerate().filter(|(_, file)| small(file));
         let places: HashMap<&[u8], usize> = names.map(|(nth, file)| (&file.item.from[..], nth)).collect();

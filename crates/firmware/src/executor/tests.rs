@@ -121,6 +121,29 @@ fn who_steps_is_told_that_a_helper_is_waited_for() {
     assert!(!executor.step(clock.now(), &mut Turn::new(), &mut finished).beside);
 }
 
+/// What is done soon, in the thread that steps where it is to be; what takes long is a helper's all the same.
+#[test]
+fn what_a_helper_would_soon_have_done_is_done_in_its_place() {
+    for in_place in [false, true] {
+        let clock = Arc::new(TscClock::new());
+        let (_namespace, executor, _) = executor_by(clock.clone(), 0);
+        let mut executor = executor.in_place(in_place);
+        let here = std::thread::current().id();
+        executor.spawn(1, move |media| async move {
+            let where_now = || std::thread::current().id();
+            let soon = media.offload(where_now).await == here;
+            let long = media.offload_long(where_now).await == Some(here);
+            u32::from(soon) + 2 * u32::from(long)
+        });
+        let mut finished = Vec::new();
+        while finished.is_empty() {
+            executor.step(clock.now(), &mut Turn::new(), &mut finished);
+            std::thread::yield_now();
+        }
+        assert_eq!(finished, [(1, u32::from(in_place))]);
+    }
+}
+
 #[test]
 fn a_tasks_time_is_within_its_quota_and_no_other_waits_for_it() {
     let (_namespace, mut executor, clock, meters) = executor(0);

@@ -15,8 +15,6 @@ const HEADER: u16 = 96;
 const MAGIC: [u8; 4] = *b"NDRP";
 const FLAG_MORE: u32 = 1;
 const RECORD_HEADER: usize = 8;
-/// A reply of more bytes has all the room that it may take: moving it again and again takes longer.
-const LONG: usize = 16 << 10;
 /// The most of a status text that is sent.
 const MAX_TEXT: usize = 1024;
 
@@ -162,9 +160,6 @@ impl ReplyWriter {
         let room = self.limit.saturating_sub(at).saturating_sub(padded(reserve));
         if record.least_len().saturating_add(RECORD_HEADER) > room {
             return Err(Full);
-        }
-        if at > LONG && self.out.capacity() < self.limit {
-            self.out.reserve_exact(self.limit.saturating_sub(at));
         }
         self.out.extend_from_slice(&[0; RECORD_HEADER]);
         let (number, flags) = record.encode(&mut self.out);
