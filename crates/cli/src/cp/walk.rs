@@ -1,8 +1,8 @@
 //! From the volume to a destination: trees directory by directory, files by their ranges.
 //!
 //! Of an image, the small files of a directory are written from where the page cache has them, which one
-//! command asks for ([`Copy::lent`]). Else small ranges are asked for many at a time ([`Drive::ask_each`]) and
-//! large ones one after the other, as `cat` does it: handed on by the kernel ([`hand_on`]), or read
+//! command asks for ([`Copy::lent`]). Else small ranges are asked for many at a time ([`Drive::ask_each`])
+//! and large ones one after the other, as `cat` does it: handed on by the kernel ([`hand_on`]), or read
 //! ([`Drive::ask`]). Of a file with holes the drive says first where its bytes lie. One file is written at a
 //! time; what is read, by a thread beside the one that reads ([`behind`]).
 
