@@ -117,7 +117,7 @@ if [ "$what" = static ]; then
 fi
 
 # In an environment of their own: DuckDB, pyarrow, pandas and Ray, by which selections and the package for Python are checked, pytest, by
-# which that is done, and maturin, which packs it.
+# which that is done, and maturin, which packs it; for the bench those that stand beside drives, or ask many of them.
 oracles=target/oracles
 maturin="maturin==1.16.0"
 python() { [ -x $oracles/bin/python ] || python3 -m venv $oracles; $oracles/bin/python -m pip install -q --disable-pip-version-check "$@"; }
@@ -133,6 +133,10 @@ fi
 if [ "$what" = bench ] && ! $oracles/bin/python -c 'import datafusion, duckdb, numpy' 2>/dev/null; then
   say "installing DuckDB, DataFusion and NumPy into $oracles"
   python duckdb==2.0.1 datafusion==55.0.0 numpy==2.4.6 || say "could not install them; what stands beside them is left out"
+fi
+if [ "$what" = bench ] && ! $oracles/bin/python -c 'import maturin, pandas, pyarrow, ray.data' 2>/dev/null; then
+  say "installing Ray, pandas, pyarrow and maturin into $oracles"
+  python ray==2.60.0 pandas==3.1.1 pyarrow==26.0.1 fsspec==2026.9.0 "$maturin" || say "could not install them; what Ray asks is left out"
 fi
 if [ "$what" = wheel ] && ! $oracles/bin/python -c 'import maturin' 2>/dev/null; then
   say "installing maturin into $oracles"

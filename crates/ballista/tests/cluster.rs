@@ -612,27 +612,7 @@ fn a_discovery_service_is_all_its_drives() {
 /// The example starts servers and a cluster, asks them, and says that a server has gone.
 #[test]
 fn the_example_is_a_fleet() {
-    let test = "the_example_is_a_fleet";
-    let nearside = Path::new(PROGRAM).with_file_name("nearside");
-    if !has_tools(test) || !needs::tools(&format!("ballista::{test}"), &["python3"]) {
-        return;
-    }
-    if !nearside.is_file() {
-        return needs::left_out(test, "the command is not built beside it (cargo test --workspace)");
-    }
-    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python/examples/fleet.py");
-    let mut command = Command::new("python3");
-    command.arg(example).args([
-        "--engine",
-        "ballista",
-        "--drives",
-        "4",
-        "--executors",
-        "2",
-        "--lines",
-        "2000",
-    ]);
-    command.arg("--nearside").arg(nearside).args(["--nearside-ballista", PROGRAM]);
+    let Some(mut command) = example("the_example_is_a_fleet", &["--drives", "4"]) else { return };
     let said = String::from_utf8(volume::must(&mut command).stdout).unwrap();
     for part in [
         "ERROR in the logs of 4 drives",
@@ -642,6 +622,72 @@ fn the_example_is_a_fleet() {
     ] {
         assert!(said.contains(part), "{part} in {said}");
     }
+}
+
+/// Where the example and what it starts is; `None`: the test is left out.
+fn example(test: &str, words: &[&str]) -> Option<Command> {
+    let nearside = Path::new(PROGRAM).with_file_name("nearside");
+    if !has_tools(test) || !needs::tools(&format!("ballista::{test}"), &["python3"]) {
+        return None;
+    }
+    if !nearside.is_file() {
+        needs::left_out(test, "the command is not built beside it (cargo test --workspace)");
+        return None;
+    }
+    let mut command = Command::new("python3");
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../python/examples/fleet.py"));
+    command.args(["--engine", "ballista", "--executors", "2", "--lines", "2000"]).args(words);
+    command.arg("--nearside").arg(nearside).args(["--nearside-ballista", PROGRAM]);
+    Some(command)
+}
+
+/// It measures in rounds: all drives together, each alone, and what CPU time that takes each.
+#[test]
+fn the_example_measures_a_fleet() {
+    let words = ["--drives", "3", "--json", "--rounds", "2", "--delayed", "perkib=10ms,units=1"];
+    let Some(mut command) = example("the_example_measures_a_fleet", &words) else { return };
+    let said = String::from_utf8(volume::must(&mut command).stdout).unwrap();
+    let (together, rest) = said.split_once("\"alone\": ").expect(&said);
+    let (alone, busy) = rest.split_once("\"busy\": ").expect(&said);
+    let numbers = |text: &str| -> Vec<f64> {
+        text.split([' ', ',', '[', ']', '}', '\n']).filter_map(|word| word.parse().ok()).collect()
+    };
+    let counts = [together, alone, busy].map(|part| numbers(part).len());
+    assert_eq!((counts, alone.matches('[').count()), ([2, 6, 3], 4), "{said}");
+    // A table of 2,000 lines has over 20 KiB, of which each takes a drive's medium 10 ms.
+    assert!([together, alone].iter().all(|part| numbers(part).iter().all(|took| *took > 0.2)), "{said}");
+}
+
+/// What it has started ends with it, however it ends.
+#[test]
+fn nothing_of_the_example_outlives_it() {
+    let test = "nothing_of_the_example_outlives_it";
+    let words = ["--drives", "2", "--json", "--rounds", "1000000"];
+    let Some(mut command) = example(test, &words) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    command.stdin(Stdio::null()).stdout(Stdio::null()).env("TMPDIR", folder.path());
+    let mut fleet = Part { process: command.spawn().unwrap(), listens: String::new() };
+    // Behind the name: the state, and the parent (proc_pid_stat(5)).
+    let stat = |process: u32| {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        let mut words = stat.rsplit_once(") ")?.1.split(' ').map(str::to_owned);
+        Some((words.next()?, words.next()?.parse::<u32>().ok()?))
+    };
+    let started = || {
+        let all = fs::read_dir("/proc").unwrap().flatten();
+        let all = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        all.filter(|one| stat(*one).is_some_and(|(_, parent)| parent == fleet.process.id()))
+            .collect::<Vec<u32>>()
+    };
+    // Two servers, a scheduler, two executors.
+    wait_for(|| started().len() >= 5, || format!("{:?}", started()));
+    let all = started();
+    fleet.kill();
+    let live = || {
+        let live = |one: &&u32| stat(**one).is_some_and(|(state, _)| state != "Z");
+        all.iter().filter(live).count()
+    };
+    wait_for(|| live() == 0, || format!("{} of {all:?}", live()));
 }
 
 #[test]

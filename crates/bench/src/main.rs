@@ -17,6 +17,7 @@ mod empty;
 #[cfg(feature = "tls")]
 mod encrypted;
 mod figures;
+mod fleet;
 mod layout;
 mod medium;
 mod page;
@@ -50,7 +51,7 @@ struct Args {
     #[arg(long, default_value = "bench")]
     name: String,
     /// Only these groups: floors, io, vfio, attach, pager, scan, generator, sim, paths, medium, scaling,
-    /// near-data, processes, tables, yara, sizes, drive, view, tcp, tls.
+    /// near-data, processes, tables, yara, fleet, sizes, drive, view, tcp, tls.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Where records are kept.
@@ -80,6 +81,7 @@ const GROUPS: &[Group] = &[
     ("processes", processes::processes),
     ("tables", tables::tables),
     ("yara", rules::rules),
+    ("fleet", fleet::fleet),
     ("sizes", sizes::sizes),
     ("drive", figures::idle),
     ("view", view::view),

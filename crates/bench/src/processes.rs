@@ -23,6 +23,7 @@ use nearside_instrument::volume::{self, Kind, tool};
 use nearside_loadgen::record::Figure;
 
 use crate::figures::Sink;
+use crate::tables::nearside;
 
 /// One of those that do the same work.
 struct Contestant {
@@ -176,20 +177,13 @@ struct Peers {
 }
 
 impl Peers {
-    fn find(fast: bool) -> Option<Peers> {
-        let nearside = std::env::current_exe().ok()?.with_file_name("nearside");
-        if !nearside.exists() {
-            eprintln!(
-                "  left out: {} is not built (cargo build --release -p nearside-cli)",
-                nearside.display()
-            );
-            return None;
-        }
+    fn find(fast: bool) -> Result<Option<Peers>, Failure> {
+        let Some(nearside) = nearside()? else { return Ok(None) };
         let rg = tool("rg");
         if rg.is_none() {
             eprintln!("  left out beside the others: ripgrep is not installed");
         }
-        Some(Peers { nearside, rg, rounds: if fast { 5 } else { 15 } })
+        Ok(Some(Peers { nearside, rg, rounds: if fast { 5 } else { 15 } }))
     }
 
     fn ours(&self, name: &str, image: &Path, words: &[&str]) -> Contestant {
@@ -211,7 +205,7 @@ impl Peers {
 /// All rows.
 pub fn processes(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     eprintln!("whole processes ...");
-    let Some(peers) = Peers::find(fast) else { return Ok(()) };
+    let Some(peers) = Peers::find(fast)? else { return Ok(()) };
     let folder = tempfile::tempdir_in("target")?;
     on_a_tree(&peers, folder.path(), sink)?;
     on_large_files(&peers, folder.path(), sink)

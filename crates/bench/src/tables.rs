@@ -118,6 +118,22 @@ fn main() {
 "#;
 pub const ORACLES: &str = "target/oracles/bin/python";
 
+/// Whether a Python has modules.
+pub fn imports(mut python: Command, modules: &str) -> bool {
+    let ran = python.args(["-c", &format!("import {modules}")]).stderr(Stdio::null()).status();
+    ran.is_ok_and(|status| status.success())
+}
+
+/// Our command; `None`, with a word: it is not built.
+pub fn nearside() -> Result<Option<PathBuf>, Failure> {
+    let nearside = std::env::current_exe()?.with_file_name("nearside");
+    if !nearside.exists() {
+        eprintln!("  left out: {} is not built (cargo build --release -p nearside-cli)", nearside.display());
+        return Ok(None);
+    }
+    Ok(Some(nearside))
+}
+
 /// A peer that waits for what it is asked.
 pub struct Peer {
     name: &'static str,
@@ -129,9 +145,7 @@ pub struct Peer {
 impl Peer {
     /// `None`, with a word: it is not here.
     fn start(name: &'static str, needs: &str, script: &str) -> Option<Peer> {
-        let here =
-            Command::new(ORACLES).args(["-c", &format!("import {needs}")]).stderr(Stdio::null()).status();
-        if !here.is_ok_and(|status| status.success()) {
+        if !imports(Command::new(ORACLES), needs) {
             eprintln!(
                 "  left out beside the others: {name} is not in target/oracles (scripts/setup.sh bench)"
             );
@@ -178,15 +192,7 @@ pub struct Ours {
 impl Ours {
     /// `None`, with a word: it is not built.
     pub fn over(image: &Path) -> Result<Option<Ours>, Failure> {
-        let nearside = std::env::current_exe()?.with_file_name("nearside");
-        if !nearside.exists() {
-            eprintln!(
-                "  left out: {} is not built (cargo build --release -p nearside-cli)",
-                nearside.display()
-            );
-            return Ok(None);
-        }
-        Ok(Some(Ours { nearside, image: image.to_owned() }))
+        Ok(nearside()?.map(|nearside| Ours { nearside, image: image.to_owned() }))
     }
 
     /// What it answers, in the peers' form, and how many milliseconds the whole process took.

@@ -74,7 +74,8 @@ const fn within(figure: &'static str, us: f64) -> Target {
 /// same in one; of an attached drive, beside a file system with nothing behind it and the drive alone; of a
 /// page that is missing, beside the drive's read of it and 8 us; of several cores, beside one; of a network,
 /// beside the same messages without a drive; of a name, from asking to knowing; of whole processes: no slower
-/// than the tool that does the same, faster where all cores can work.
+/// than the tool that does the same, faster where all cores can work; of many drives, beside the slowest of
+/// them alone.
 pub const TARGETS: &[Target] = &[
     rate("read 4096 QD32", 0.7),
     rate("read 512 QD32", 0.5),
@@ -139,6 +140,14 @@ pub const TARGETS: &[Target] = &[
     target("1024 MiB of CSV, words counted by a program, one thread: ext4 / Rust", 2.0),
     target("1000 rules over 10000 files of 25 KB, whole process, one thread: ext4 / yara", 1.0),
     target("nearest of 1000000 rows of 128 f32, a warm session, one thread: ext4 / NumPy", 1.0),
+    target("2 drives that compute, 10000000 rows each, one query by Ballista", 1.3),
+    target("2 drives that compute, 10000000 rows each, one query by Ray", 1.3),
+    target("8 drives that compute, 10000000 rows each, one query by Ballista", 1.3),
+    target("8 drives that compute, 10000000 rows each, one query by Ray", 1.3),
+    target("32 drives that compute, 10000000 rows each, one query by Ballista", 1.3),
+    target("32 drives that compute, 10000000 rows each, one query by Ray", 1.3),
+    target("32 drives that wait for their media, 100000 rows each, one query by Ballista", 1.3),
+    target("32 drives that wait for their media, 100000 rows each, one query by Ray", 1.3),
     target("TCP: 64 bags of 80 rows of 128 f32, summed", 1.0),
     target("TCP: 64 bags of 80 rows of 128 f32, summed: bytes moved", 0.2),
     target("TCP: 4 KiB write to ext4, QD1 polled, with the monitor: median", 1.03),

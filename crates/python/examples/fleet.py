@@ -7,47 +7,77 @@ of Ballista's, that asks all of them in one query.
 
     python fleet.py --drives 32 --engine ballista     # nearside-ballista from the path: `make ballista`
 
-What it prints: the answers, and how long a query over all takes beside the same over the slowest drive alone.
+What it prints: the answers, and how long a query over all takes beside the same over the slowest drive alone. With
+--json it only measures that: in so many rounds the query over all, and over each drive by itself.
+
+    python fleet.py --json --rounds 3 --delayed perkib=1ms,units=1     # drives that read a MiB/s: their time, not this machine's
 """
 
 import argparse
+import ctypes
 import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
 
+LIBC = ctypes.CDLL(None)
+#: How the end of a drive's work is learned: who waits for one leaves its core to the others.
+WAITS = "interrupt"
+#: Of so many lines a log or a table is made, again and again.
+DISTINCT = 100_000
+#: Queries before those that are measured: Ray starts processes for them.
+WARM = 2
+#: Seconds that a part of a cluster has to end by itself.
+GRACE = 10
+
+
+def with_parent():
+    """Has this process end when the one that started it does, however that ends (prctl(2), PR_SET_PDEATHSIG)."""
+    LIBC.prctl(1, signal.SIGTERM)
+
+
+def start(*words):
+    """Starts a program whose first lines are read."""
+    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True, preexec_fn=with_parent)
+
 
 class Ray:
     """Ray Data over drives, in this process."""
+
+    options = {"completion": WAITS}
 
     def __init__(self, args):
         import ray
 
         import nearside.ray
 
-        ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        # A task holds a CPU of Ray's while its drive works, and mostly waits.
+        tasks = max(args.drives, os.cpu_count() or 1)
+        ray.init("local", num_cpus=tasks, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         ray.data.DataContext.get_current().enable_progress_bars = False
         self.ray, self.drives = ray, nearside.ray
         self.errors = nearside.ray.DriveError
 
     def count(self, drives):
-        return self.drives.search(drives, "ERROR", "/var/log").count()
+        return self.drives.search(drives, "ERROR", "/var/log", options=self.options).count()
 
     def chosen(self, drives):
         from ray.data.expressions import col
 
-        rows = self.drives.select(drives, "/var/trips.csv").filter(expr=col("price") > 99.9)
+        rows = self.drives.select(drives, "/var/trips.csv", options=self.options).filter(expr=col("price") > 99.9)
         return rows.select_columns(["drive", "city"]).to_pandas().to_dict("records")
 
     def groups(self, drives):
-        made = self.drives.aggregate(drives, "/var/trips.csv", group_by=["city"], aggregate=["count(*)", "sum(price)"])
+        asked = {"group_by": ["city"], "aggregate": ["count(*)", "sum(price)"], "options": self.options}
+        made = self.drives.aggregate(drives, "/var/trips.csv", **asked)
         return made.to_pandas().to_dict("records")
 
     def lost(self, drives):
-        self.drives.search(drives, "ERROR", "/var/log", timeout=5, retries=0).count()
+        self.drives.search(drives, "ERROR", "/var/log", timeout=5, retries=0, options=self.options).count()
 
     def end(self):
         self.ray.shutdown()
@@ -70,7 +100,7 @@ class Ballista:
 
     def start(self, *words):
         """Starts a part of the cluster. Where it listens."""
-        process = subprocess.Popen([self.program, *words, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
+        process = start(self.program, *words, "--listen", "127.0.0.1:0")
         self.processes.append(process)
         return process.stdout.readline().strip() or self.ended()
 
@@ -79,8 +109,9 @@ class Ballista:
 
     def sql(self, drives, query, *words):
         named = [word for drive in drives for word in ("-d", drive)]
-        asked = [self.program, "sql", "--scheduler", self.scheduler, *words, "--output", "jsonl", *named, query]
-        ran = subprocess.run(asked, capture_output=True, text=True)
+        how = ["--scheduler", self.scheduler, "--completion", WAITS, "--output", "jsonl"]
+        asked = [self.program, "sql", *how, *words, *named, query]
+        ran = subprocess.run(asked, capture_output=True, text=True, preexec_fn=with_parent)
         if ran.returncode:
             raise RuntimeError(ran.stderr)
         return [json.loads(line) for line in ran.stdout.splitlines()]
@@ -101,7 +132,21 @@ class Ballista:
     def end(self):
         for process in reversed(self.processes):
             process.terminate()
-            process.wait()
+            try:
+                process.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def write(path, head, lines, line):
+    """A file of so many lines."""
+    text = [line(nth) for nth in range(min(lines, DISTINCT))]
+    with open(path, "w") as file:
+        file.write(head)
+        for _ in range(lines // DISTINCT):
+            file.writelines(text)
+        file.writelines(text[: lines % DISTINCT])
 
 
 def image(folder, nth, lines):
@@ -109,11 +154,10 @@ def image(folder, nth, lines):
     tree = os.path.join(folder, "tree")
     os.makedirs(os.path.join(tree, "var/log"))
     seeded = random.Random(nth)
-    with open(os.path.join(tree, "var/log/app.log"), "w") as log:
-        log.writelines(f"{i} {'ERROR disk' if seeded.random() < 0.001 else 'all is well'}\n" for i in range(lines))
-    with open(os.path.join(tree, "var/trips.csv"), "w") as table:
-        table.write("city,price\n")
-        table.writelines(f"{seeded.choice(['Bern', 'Basel'])},{seeded.random() * 100:.2f}\n" for _ in range(lines))
+    log = lambda at: f"{at} {'ERROR disk' if seeded.random() < 0.001 else 'all is well'}\n"
+    row = lambda _: f"{seeded.choice(['Bern', 'Basel'])},{seeded.random() * 100:.2f}\n"
+    write(os.path.join(tree, "var/log/app.log"), "", lines, log)
+    write(os.path.join(tree, "var/trips.csv"), "city,price\n", lines, row)
     path = os.path.join(folder, f"{nth}.img")
     with open(path, "wb") as file:
         file.truncate((16 << 20) + 100 * lines)
@@ -123,22 +167,95 @@ def image(folder, nth, lines):
     return path
 
 
-def serve(nearside, path):
-    """A server of an image, and the name by which its drive is asked."""
-    words = ["serve", "--store", f"file:{path}", "--listen", "127.0.0.1:0", "--read-only", "--trust"]
-    server = subprocess.Popen([nearside, *words], stdout=subprocess.PIPE, text=True)
-    for line in server.stdout:
-        if line.startswith("nvme+tcp://"):
-            return server, line.split(": ")[0]
-    raise SystemExit("nearside serve has ended; its words are above")
+class Server:
+    """An image that is served by a process of its own, on one core at a time, and the name by which its drive is asked."""
+
+    def __init__(self, args, path):
+        store = f"delayed:{args.delayed}:file:{path}" if args.delayed else f"file:{path}"
+        words = ["--store", store, "--listen", "127.0.0.1:0", "--read-only", "--trust", "--near-data-threads", "0"]
+        self.process = start(args.nearside, "serve", *words)
+        try:
+            said = (line for line in self.process.stdout if line.startswith("nvme+tcp://"))
+            self.name = next(said, "").split(": ")[0] or self.ended()
+        except BaseException:
+            self.end()
+            raise
+
+    def ended(self):
+        raise SystemExit("nearside serve has ended; its words are above")
+
+    def busy(self):
+        """Seconds of a core that it has used (proc_pid_stat(5), the fields behind its name)."""
+        with open(f"/proc/{self.process.pid}/stat") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def clock(ask):
+    begun = time.monotonic()
+    answer = ask()
+    return answer, time.monotonic() - begun
 
 
 def timed(what, ask):
-    begun = time.monotonic()
-    answer = ask()
-    took = time.monotonic() - begun
+    answer, took = clock(ask)
     print(f"{what}: {took:.2f} s")
     return answer, took
+
+
+def measure(engine, servers, rounds):
+    """Seconds that groups of the tables of all drives take, and of each alone, in turns; and seconds of a core that each drive
+    uses when it is asked alone."""
+    count = lambda groups: sum(list(group.values())[1] for group in groups)
+    drives = [server.name for server in servers]
+    for _ in range(WARM):
+        engine.groups(drives)
+    together, alone, busy = [], [[] for _ in servers], [0.0] * len(servers)
+    for _ in range(rounds):
+        groups, took = clock(lambda: engine.groups(drives))
+        together.append(took)
+        rows = 0
+        for nth, server in enumerate(servers):
+            before = server.busy()
+            own, took = clock(lambda: engine.groups([server.name]))
+            busy[nth] += server.busy() - before
+            alone[nth].append(took)
+            rows += count(own)
+        if rows != count(groups) or not rows:
+            raise SystemExit(f"all drives answer of {count(groups)} rows, each alone of {rows}")
+    return {"together": together, "alone": alone, "busy": [used / rounds for used in busy]}
+
+
+def show(engine, servers):
+    """Asks all drives, and again when one of them has gone."""
+    drives = [server.name for server in servers]
+    engine.count(drives)
+    found, took = timed(f"ERROR in the logs of {len(drives)} drives", lambda: engine.count(drives))
+    slowest = max(timed(f"  ... of {drive}", lambda: engine.count([drive]))[1] for drive in drives[:3])
+    print(f"  {found} lines; {took / slowest:.2f} of what the slowest of three takes alone")
+    chosen, _ = timed("rows with a price above 99.9", lambda: engine.chosen(drives))
+    print(f"  {len(chosen)} rows of {len({row.get('drive') for row in chosen})} drives")
+    groups, _ = timed("how many and how much by city", lambda: engine.groups(drives))
+    for group in sorted(groups, key=lambda group: group["city"]):
+        print("  " + "  ".join(str(value) for value in group.values()))
+    gone = servers[-1]
+    gone.process.kill()
+    try:
+        engine.lost(drives)
+    except engine.errors as error:
+        print(f"a drive that has gone is said: {str(error).splitlines()[-1]}")
+    else:
+        raise SystemExit(f"{gone.name} is gone, and nobody has said so")
+
+
+def told(number, _):
+    """Ends, by way of what ends all that was started."""
+    signal.signal(number, signal.SIG_IGN)
+    raise SystemExit("not done in the time that it has" if number == signal.SIGALRM else f"ended by signal {number}")
 
 
 def main():
@@ -151,38 +268,34 @@ def main():
     parser.add_argument(
         "--nearside-ballista", default=shutil.which("nearside-ballista") or "nearside-ballista", help="the cluster's program"
     )
+    parser.add_argument(
+        "--delayed", help="what each drive's medium takes, in a store's words for that (perkib=1ms,units=1: a MiB/s; default: nothing)"
+    )
+    parser.add_argument("--json", action="store_true", help="measure only, and print seconds as a line of JSON")
+    parser.add_argument("--rounds", type=int, default=5, help="of --json (default: 5)")
+    parser.add_argument("--within", type=int, default=0, help="seconds after which all of it is ended (default: none)")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, told)
+    signal.signal(signal.SIGALRM, told)
+    signal.alarm(args.within)
+    if args.json:
+        with_parent()
     servers, engine = [], None
     with tempfile.TemporaryDirectory() as folder:
         try:
             images = [image(folder, nth, args.lines) for nth in range(args.drives)]
             for path in images:
-                servers.append(serve(args.nearside, path))
-            drives = [name for _, name in servers]
+                servers.append(Server(args, path))
             engine = {"ray": Ray, "ballista": Ballista}[args.engine](args)
-            engine.count(drives)
-            found, took = timed(f"ERROR in the logs of {len(drives)} drives", lambda: engine.count(drives))
-            slowest = max(timed(f"  ... of {drive}", lambda: engine.count([drive]))[1] for drive in drives[:3])
-            print(f"  {found} lines; {took / slowest:.2f} of what the slowest of three takes alone")
-            chosen, _ = timed("rows with a price above 99.9", lambda: engine.chosen(drives))
-            print(f"  {len(chosen)} rows of {len({row.get('drive') for row in chosen})} drives")
-            groups, _ = timed("how many and how much by city", lambda: engine.groups(drives))
-            for group in sorted(groups, key=lambda group: group["city"]):
-                print("  " + "  ".join(str(value) for value in group.values()))
-            gone, name = servers[-1]
-            gone.kill()
-            try:
-                engine.lost(drives)
-            except engine.errors as error:
-                print(f"a drive that has gone is said: {str(error).splitlines()[-1]}")
+            if args.json:
+                print(json.dumps(measure(engine, servers, args.rounds)))
             else:
-                raise SystemExit(f"{name} is gone, and nobody has said so")
+                show(engine, servers)
         finally:
             if engine is not None:
                 engine.end()
-            for server, _ in servers:
-                server.kill()
-                server.wait()
+            for server in servers:
+                server.end()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Many drives by Ray, against pandas over the same files."""
 
+import json
 import os
 import re
 import shutil
@@ -328,10 +329,21 @@ def test_drives_that_a_discovery_service_lists(cluster, fleet, command, tmp_path
         nearside.ray.search([f"discover:{at}"], "ERROR")
 
 
-def test_the_example_of_a_fleet(command):
+def the_example(command, *words):
     example = os.path.join(os.path.dirname(__file__), "../examples/fleet.py")
-    ran = subprocess.run(
-        [sys.executable, example, "--drives", "3", "--lines", "5000", "--nearside", command], capture_output=True, text=True
-    )
+    ran = subprocess.run([sys.executable, example, *words, "--nearside", command], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "of 3 drives" in ran.stdout and "a drive that has gone is said: " in ran.stdout and "nvme+tcp://" in ran.stdout
+    return ran.stdout
+
+
+def test_the_example_of_a_fleet(command):
+    said = the_example(command, "--drives", "3", "--lines", "5000")
+    assert "of 3 drives" in said and "a drive that has gone is said: " in said and "nvme+tcp://" in said
+
+
+def test_the_example_measures_a_fleet(command):
+    said = the_example(command, "--drives", "2", "--lines", "2000", "--json", "--rounds", "1", "--delayed", "perkib=10ms,units=1")
+    measured = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+    assert [len(measured[what]) for what in ("together", "alone", "busy")] == [1, 2, 2]
+    # A table of 2,000 lines has over 20 KiB, of which each takes a drive's medium 10 ms.
+    assert min(measured["together"] + [took for [took] in measured["alone"]]) > 0.2
