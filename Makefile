@@ -12,7 +12,7 @@
 #   make ballista      the program that asks many drives in SQL by a cluster of many hosts, in target/release
 #   make install       the command, the programs for SQL where they were built, its completions and manual pages, its units of systemd, FSRLib's header and libraries, its
 #                      pkg-config file (PREFIX, DESTDIR); all without what is for a debugger
-#   make deb           packages for Debian and Ubuntu, in target/debian
+#   make deb           packages for Debian and Ubuntu, in target/debian; of the programs for SQL, too, where they were built (make sql ballista deb)
 #   make package-test  the packages in fresh roots of Debian, as root: installed, used, purged; what lintian says
 #   make wheel         the package for Python, in target/wheels
 #   make wheel-sql     and the one for SQL beside it
@@ -28,7 +28,7 @@ TLS = $(call without_tls,--features=wasm --features=yara)
 LEAN = --no-default-features $$(pkg-config --exists openssl 2>/dev/null && echo --features tls)
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: all demo sql ballista test bench studies documents fuzz sanitize install deb package-test wheel wheel-sql static container build clean
+.PHONY: all demo sql ballista test bench studies documents fuzz sanitize install deb package-test wheel wheel-sql static container build whole clean
 
 all: build
 
@@ -73,18 +73,18 @@ sanitize:
 	@scripts/setup.sh sanitize
 	@scripts/sanitize.sh
 
-install:
-	@scripts/setup.sh build
-	cargo build --release --locked -p nearside-cli $(TLS)
+# All that is installed or packed. The programs for SQL, where they were built, as new as the rest.
+whole: build
 	cargo build --release --locked -p nearside-fsrlib-c $(call without_tls)
 	@if [ -e target/release/nearside-sql ]; then $(MAKE) sql; fi
 	@if [ -e target/release/nearside-ballista ]; then $(MAKE) ballista; fi
+
+install: whole
 	@scripts/install.sh "$(DESTDIR)" "$(PREFIX)"
 
 deb:
 	@scripts/setup.sh deb
-	cargo build --release --locked -p nearside-cli $(TLS)
-	cargo build --release --locked -p nearside-fsrlib-c $(call without_tls)
+	@$(MAKE) whole
 	@scripts/deb.sh
 
 package-test: deb static

@@ -1,33 +1,42 @@
 #!/usr/bin/env bash
 # Packages for Debian, of what was built: deb.sh [FOLDER [OUT]]    FOLDER: target/release, OUT: target/debian
 # nearside (the command, its manual, completions, units and configuration), libnearside0 (FSRLib for programs), libnearside-dev (for who
-# builds them). What goes into each is said in crates/cli/Cargo.toml and crates/fsrlib-c/Cargo.toml.
+# builds them); nearside-sql and nearside-ballista, each where its program is in FOLDER. What goes into each is said in the Cargo.toml of
+# crates/cli, crates/fsrlib-c, crates/sql and crates/ballista.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 built=${1:-target/release}
 out=${2:-target/debian}
 root=out/package/root
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
-grep -qF "libnearside0 (= $version-1)" crates/fsrlib-c/Cargo.toml \
-  || { echo "deb.sh: crates/fsrlib-c/Cargo.toml has libnearside-dev want another version than $version"; exit 1; }
+for wanted in fsrlib-c:libnearside0 sql:nearside; do
+  grep -qF "${wanted#*:} (= $version-1)" "crates/${wanted%%:*}/Cargo.toml" \
+    || { echo "deb.sh: crates/${wanted%%:*}/Cargo.toml wants ${wanted#*:} in another version than $version"; exit 1; }
+done
 # When it was last changed, so that the same sources make the same packages.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
 export SOURCE_DATE_EPOCH
 date=$(date -uRd "@$SOURCE_DATE_EPOCH")
 rm -rf out/package
 # Who takes *.deb would take those of another version too.
-for old in "$out"/nearside_*.deb "$out"/libnearside0_*.deb "$out"/libnearside-dev_*.deb; do
+for old in "$out"/{nearside,libnearside0,libnearside-dev,nearside-sql,nearside-ballista}_*.deb; do
   [[ $old = *_"$version"-1_*.deb ]] || rm -f "$old"
 done
 scripts/install.sh "$root" /usr "$built" >/dev/null
 mkdir -p out/package/scripts "$out"
 cp "$root"/usr/lib/systemd/system/nearside.{service,socket} out/package/scripts/
-for name in nearside libnearside0 libnearside-dev; do
+names=(nearside libnearside0 libnearside-dev) programs=()
+for crate in sql ballista; do
+  # Of one that was built once, and is not there now, no package stays.
+  if [ -e "$root/usr/bin/nearside-$crate" ]; then programs+=("nearside-$crate"); else rm -f "$out/nearside-$crate"_*.deb; fi
+done
+for name in "${names[@]}" "${programs[@]}"; do
   printf '%s (%s-1) unstable; urgency=medium\n\n  * See CHANGELOG.md.\n\n -- %s  %s\n' "$name" "$version" \
     "The Nearside developers <nearside@example.invalid>" "$date" > "out/package/$name.changelog"
 done
 make() { cargo deb --no-build --no-strip --locked --output "$out" "$@"; }
 make -p nearside-cli
+for program in "${programs[@]}"; do make -p "$program"; done
 make -p nearside-fsrlib-c
 make -p nearside-fsrlib-c --variant shared
 # Which package a program needs that is linked with the library: cargo-deb has no place for that.

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The packages in fresh roots, as root: package-test.sh [FOLDER]    FOLDER holds them (target/debian)
-# In a Debian 12 made by mmdebstrap: installed, the command run on an image, its manual shown, its unit verified, a program built with the
-# library's; removed and purged, after which no file is left. In Debian 13 the packages and the command. Then the service of a machine that
-# is restarted and upgraded while its disk is used (guest/service.sh), and setup.sh where nothing is installed. Last what lintian says.
+# In a Debian 12 made by mmdebstrap: installed, the command run on an image, its manual shown, its unit verified, the programs for SQL run
+# where they are packed, a program built with the library's; removed and purged, after which no file is left. In Debian 13 the packages and
+# the command. Then the service of a machine that is restarted and upgraded while its disk is used (guest/service.sh), and setup.sh where
+# nothing is installed. Last what lintian says.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${1:-target/debian}
@@ -46,6 +47,17 @@ man nearside-grep | head -5 | grep -q grep
 nearside serve --config /etc/nearside/serve.toml --check
 systemd-analyze verify /usr/lib/systemd/system/nearside.service /lib/systemd/system/nearside.service /lib/systemd/system/nearside.socket
 test -s /usr/share/bash-completion/completions/nearside
+programs=
+for name in nearside-sql nearside-ballista; do
+  set -- ./"$name"_*.deb
+  [ -e "$1" ] || { echo "left out: there is no package $name"; continue; }
+  apt-get install -qq "$1" >/dev/null
+  programs="$programs $name"
+  case $name in
+    nearside-sql) test "$(nearside sql -d disk.img "select count(*) from lines('/app.log')")" = "$(printf 'count(*)\n2')" ;;
+    nearside-ballista) nearside-ballista --version ;;
+  esac
+done
 apt-get install -qq ./libnearside0_*.deb ./libnearside-dev_*.deb >/dev/null
 cc -std=c89 search.c $(pkg-config --cflags --libs nearside) -o shared
 ldd shared | grep libnearside.so.0
@@ -54,9 +66,11 @@ cc -static search.c $(pkg-config --static --cflags --libs nearside) -o static 2>
 test "$(./static disk.img / ERROR 2>/dev/null)" = "/app.log:2:ERROR two"
 # A file that the user has changed is kept, until it is purged.
 echo '# mine' >> /etc/nearside/serve.toml
-dpkg --remove libnearside-dev libnearside0 nearside >/dev/null
+dpkg --remove libnearside-dev libnearside0 $programs nearside >/dev/null
 grep -q mine /etc/nearside/serve.toml
-dpkg --purge libnearside-dev libnearside0 nearside >/dev/null
+dpkg --purge libnearside-dev libnearside0 $programs nearside >/dev/null
+# With what they wanted.
+apt-get autoremove -qq --purge >/dev/null
 find / -xdev \( -name '*nearside*' -o -path '*/nearside/*' \) ! -path '/packages*' ! -path '/proc*' ! -path '/var/log/*' ! -path '/var/cache/*' > /left
 files | LC_ALL=C comm -13 /before - >> /left
 cat /left; test ! -s /left

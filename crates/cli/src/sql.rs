@@ -41,7 +41,8 @@ pub fn run(args: SqlArgs) -> Outcome {
     let error = Command::new(&program).args(args.words).exec();
     Err(Failure::Message(match error.kind() {
         ErrorKind::NotFound => format!(
-            "sql: the program {PROGRAM} is not installed: `make sql` builds it, and `make install` then installs it"
+            "sql: the program {PROGRAM} is not installed: the package of that name has it, or `make sql` \
+             builds it and `make install` then installs it"
         ),
         _ => format!("{}: {error}", program.display()),
     }))

@@ -42,5 +42,5 @@ pub use drive::{Count, Drive, Line};
 pub use embedded::{Embedded, EmbeddedTransport, Error, Options, firmware, image, image_over, open_image};
 pub use logical::{LogicalStore, LogicalVolume};
 pub use loopback::{Loopback, Runner};
-pub use many::drives_of;
+pub use many::{drives_of, images_in};
 pub use model::{Model, ModelHelp, model_file, models, models_help, read_model};

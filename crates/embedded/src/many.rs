@@ -25,7 +25,7 @@ use nearside_driver::tcp::{self, Address, Addresses, TCP, subtype};
 /// What the name of a discovery service begins with.
 const DISCOVER: &str = "discover:";
 /// Ends of images' names.
-const ENDS: [&[u8]; 5] = [b".img", b".raw", b".qcow2", b".gz", b".zst"];
+const ENDS: [&str; 5] = [".img", ".raw", ".qcow2", ".gz", ".zst"];
 /// Most drives of one name: who asks them has a thread for each, or several.
 const MOST: usize = 16_384;
 
@@ -83,28 +83,32 @@ fn listed(
     let (list, none) = match service_of(name) {
         Some(service) => {
             let found = discovered(&service.to_string_lossy(), &network()?).map_err(failed)?;
-            (found, "no namespace over TCP for this host")
+            (found, "no namespace over TCP for this host".to_owned())
         }
         None if path.is_dir() => {
-            let found = images(path).map_err(|error| failed(error.to_string()))?;
-            (found, "no image in this folder (.img, .raw, .qcow2, .gz, .zst)")
+            let found = images_in(path).map_err(|error| failed(error.to_string()))?;
+            (found, format!("no image in this folder ({})", ENDS.join(", ")))
         }
         None => return Ok(None),
     };
     match list.len() {
-        0 => Err(failed(none.to_owned())),
+        0 => Err(failed(none)),
         1..=MOST => Ok(Some(list)),
         _ => Err(failed(format!("more than {MOST} drives"))),
     }
 }
 
-/// The images in a folder, in the order of their names.
-fn images(folder: &Path) -> io::Result<Vec<OsString>> {
+/// The images in a folder, in the order of their names: files that end in `.img`, `.raw`, `.qcow2`, `.gz` and
+/// `.zst`.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn images_in(folder: &Path) -> io::Result<Vec<OsString>> {
     let mut images = Vec::new();
     for entry in folder.read_dir()? {
         let path = entry?.path();
         let name = path.as_os_str().as_bytes();
-        if ENDS.iter().any(|end| name.ends_with(end)) && path.is_file() {
+        if ENDS.iter().any(|end| name.ends_with(end.as_bytes())) && path.is_file() {
             images.push(path);
         }
     }

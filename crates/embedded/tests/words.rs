@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use nearside_driver::tcp;
 use nearside_embedded::named::{Place, socket_of};
 use nearside_embedded::partition::{Logical, Mark, Wanted};
-use nearside_embedded::{AnyStore, drives_of, models, models_help};
+use nearside_embedded::{AnyStore, drives_of, images_in, models, models_help};
 use nearside_store::{Backing, Beside, FileOptions, Store};
 
 #[test]
@@ -196,6 +196,7 @@ fn names_that_stand_for_many() {
     }
     let (a, b, c) = (path("a.img"), path("b.raw"), path("c.img.zst"));
     assert_eq!(of(&[all]).unwrap(), [a.clone(), b.clone(), c.clone()]);
+    assert_eq!(images_in(folder.path()).unwrap(), [a.clone(), b.clone(), c.clone()]);
     // What stands there by itself is there once, and where it stands.
     let drive = OsStr::new("nvme+tcp://h/nqn.2026-11.example:x/1");
     let found = of(&[all, drive, b.as_os_str(), all]).unwrap();

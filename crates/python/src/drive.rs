@@ -10,8 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use nearside_channel::Tls;
-use nearside_embedded::drives_of;
 use nearside_embedded::partition::uuid;
+use nearside_embedded::{drives_of, images_in};
 use nearside_fsrlib::driver::tcp::Recovery;
 use nearside_fsrlib::driver::{Policy, tcp};
 use nearside_fsrlib::{
@@ -104,10 +104,24 @@ pub(crate) fn drives<'py>(
         heard(&told)
     })?;
     match found {
-        Some(Ok(found)) => Ok(found.iter().map(|name| PyBytes::new(py, name.as_bytes())).collect()),
+        Some(Ok(found)) => Ok(in_bytes(py, &found)),
         Some(Err(why)) => Err(failure::of_drive(py, ErrorKind::Other, &why)),
         None => Err(failure::of_drive(py, ErrorKind::Other, "the thread that looks for drives has ended")),
     }
+}
+
+/// The images in a folder, in the order of their names.
+#[pyfunction]
+pub(crate) fn images(py: Python<'_>, folder: Vec<u8>) -> PyResult<Vec<Bound<'_, PyBytes>>> {
+    let folder = PathBuf::from(OsString::from_vec(folder));
+    match py.detach(|| images_in(&folder)) {
+        Ok(found) => Ok(in_bytes(py, &found)),
+        Err(error) => Err(failure::of_drive(py, error.kind(), &format!("{}: {error}", folder.display()))),
+    }
+}
+
+fn in_bytes<'py>(py: Python<'py>, names: &[OsString]) -> Vec<Bound<'py, PyBytes>> {
+    names.iter().map(|name| PyBytes::new(py, name.as_bytes())).collect()
 }
 
 impl OpenArgs {

@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 const ENOENT: i32 = 2;
 const EIO: i32 = 5;
 const EACCES: i32 = 13;
+const ENOTDIR: i32 = 20;
 const EISDIR: i32 = 21;
 const EINVAL: i32 = 22;
 const EBADMSG: i32 = 74;
@@ -72,11 +73,12 @@ pub(crate) fn of_error(py: Python<'_>, path: &[u8], error: &Error) -> PyErr {
     }
 }
 
-/// A drive that is not opened, or is not there any more.
+/// A drive that is not opened, or is not there any more, or a folder that is not read.
 pub fn of_drive(py: Python<'_>, kind: io::ErrorKind, text: &str) -> PyErr {
     let (name, errno) = match kind {
         io::ErrorKind::NotFound => ("NotFoundError", ENOENT),
         io::ErrorKind::PermissionDenied => ("DeniedError", EACCES),
+        io::ErrorKind::NotADirectory => ("NotDirectoryError", ENOTDIR),
         io::ErrorKind::IsADirectory => ("IsDirectoryError", EISDIR),
         io::ErrorKind::InvalidInput => ("RequestError", EINVAL),
         _ => ("Error", EIO),

@@ -218,8 +218,28 @@ def test_drives_that_are_not_opened(tmp_path, image):
     with pytest.raises(TypeError):
         nearside.Drive(image, partitoin=1)
     (tmp_path / "zeros").write_bytes(b"\0" * (1 << 20))
+    with pytest.raises(nearside.NotDirectoryError):
+        nearside.open(tmp_path / "zeros" / "disk.img")
     with nearside.open(tmp_path / "zeros") as drive, pytest.raises(nearside.VolumeError):
         drive.ls("/")
+
+
+def test_a_folders_images_are_the_drives_that_it_stands_for(tmp_path):
+    assert nearside.images(tmp_path) == []
+    images = ["a.img", "b.raw", "c.qcow2", "d.img.gz", "e.zst", "link.img", os.fsdecode(b"\xff.img")]
+    for name in ["notes.txt", "img", *images]:
+        if name != "link.img":
+            (tmp_path / name).write_bytes(b"")
+    (tmp_path / "folder.img").mkdir()
+    os.symlink("a.img", tmp_path / "link.img")
+    os.symlink("nowhere", tmp_path / "nowhere.img")
+    found = nearside.images(tmp_path)
+    assert found == [os.path.join(tmp_path, name) for name in images]
+    assert nearside.images(os.fsencode(tmp_path)) == nearside.drives(tmp_path) == found
+    for name, kind in (("missing", FileNotFoundError), ("notes.txt", NotADirectoryError)):
+        with pytest.raises(nearside.Error, match=name) as raised:
+            nearside.images(tmp_path / name)
+        assert isinstance(raised.value, kind)
 
 
 def test_a_damaged_directory_is_that(image, tmp_path):

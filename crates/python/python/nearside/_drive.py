@@ -203,9 +203,12 @@ def drives(*names: Path, **options: typing.Any) -> list[str]:
 
 
 def images(folder: Path) -> list[str]:
-    """The images in a folder, by their names: files that end in .img, .raw, .qcow2, .gz and .zst."""
-    ends = (".img", ".raw", ".qcow2", ".gz", ".zst")
-    return sorted(entry.path for entry in os.scandir(os.fsdecode(folder)) if entry.is_file() and entry.name.endswith(ends))
+    """The images in a folder, by their names: files that end in .img, .raw, .qcow2, .gz and .zst.
+
+    Raises:
+        Error: the folder cannot be read.
+    """
+    return [os.fsdecode(name) for name in _native.images(os.fsencode(folder))]
 
 
 class Drive:
