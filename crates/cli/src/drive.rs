@@ -12,8 +12,9 @@ use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_embedded::partition::Wanted;
 use nearside_embedded::{AnyStore, LogicalVolume};
 use nearside_fsrlib::{
-    Ask, Completion, Counters, Credentials, Deleted, Error, Failure as Refusal, FileEntry, MAX_PATH,
-    NearDataLog, Operation, Part, Record, Route, Seen, Session, State, Target, Totals, Transport, describe,
+    Ask, Completion, Counters, Credentials, Deleted, Error, Failure as Refusal, FileEntry, InAll, MAX_PATH,
+    NearDataLog, Operation, Part, Record, Route, Seen, Session, State, Target, Totals, Transport,
+    VolumeRecord, describe,
 };
 use nearside_store::File;
 use serde_json::json;
@@ -200,14 +201,13 @@ impl Drive {
         targets: impl Iterator<Item = Target>,
         mut bytes: impl FnMut(&FileEntry<'_>) -> u64 + Send + 'static,
     ) -> Result<(), Failure> {
-        if self.args.timing || !self.progress.is_watched() {
+        if !self.may_ask_ahead() {
             return Ok(());
         }
         let ask = |target| Ask { target, operation: Operation::Stat, follow: true };
         let asks: Vec<Ask> = targets.map(ask).collect();
         if asks.iter().any(|ask| matches!(ask.target, Target::Tree { .. })) {
-            self.count(asks, self.seen(), bytes);
-            return Ok(());
+            return self.count(asks, self.seen(), bytes);
         }
         let mut all = 0u64;
         self.ask_each(&asks, |_, answer| {
@@ -216,20 +216,28 @@ impl Drive {
             }
             Ok(())
         })?;
-        self.seen().begin(all);
+        self.seen().begin(InAll::Bytes(all));
         Ok(())
     }
 
     /// Before `bytes` of each of the files that are asked about are seen: where a person watches, and once
     /// it takes long, another drive over the same image finds out meanwhile how many that will be. Not where
-    /// that may see other files, nor for a drive that is elsewhere: it would be asked beside the work.
+    /// that may see other files, nor for a drive that is elsewhere: it would be asked beside the work. Such a
+    /// drive is asked before the work how many files there are at most, where all of a volume are meant.
     pub fn count(
         &mut self,
         asks: Vec<Ask>,
         seen: Arc<Seen>,
         bytes: impl FnMut(&FileEntry<'_>) -> u64 + Send + 'static,
-    ) {
-        let Some(store) = self.store.clone().filter(|_| is_free(&self.args, self.alike)) else { return };
+    ) -> Result<(), Failure> {
+        let Some(store) = self.store.clone().filter(|_| is_free(&self.args, self.alike)) else {
+            // Where the host sends lists of a file's blocks, it is seen twice.
+            let lists = (self.args.locate, self.args.compute) == (Where::Host, Where::Drive);
+            return match &asks[..] {
+                [ask] if !lists => self.expect_inodes(&ask.target, &seen, InAll::FilesAtMost),
+                _ => Ok(()),
+            };
+        };
         let enter = |ask: Ask| Ask { target: self.places.enter(&ask.target).0, ..ask };
         let asks: Vec<Ask> = asks.into_iter().map(enter).collect();
         let (args, clock) = (self.args.clone(), self.clock.clone());
@@ -238,9 +246,40 @@ impl Drive {
             // As the whole's own session (`Drive::finish`): not given back bit by bit.
             let mut session = ManuallyDrop::new(session);
             if let Some(all) = counted(&mut session, &asks, bytes, is_wanted) {
-                seen.expect(all);
+                seen.expect(InAll::Bytes(all));
             }
         });
+        Ok(())
+    }
+
+    /// Before the entries of trees are listed, to their last level: where a person watches and a tree is the
+    /// volume's whole, about how many these are is asked.
+    pub fn expect_entries(&mut self, paths: &[OsString]) -> Result<(), Failure> {
+        match paths {
+            [path] => self.expect_inodes(&tree(path), &self.seen(), InAll::Files),
+            _ => Ok(()),
+        }
+    }
+
+    /// Where a person watches, and all files of the volume are meant: it counts from here on, and there is as
+    /// much `in_all` as inodes are in use. These are more than files by those of the file system's own, and
+    /// less than names by those that a file has beside its first.
+    fn expect_inodes(
+        &mut self,
+        target: &Target,
+        seen: &Seen,
+        in_all: fn(u64) -> InAll,
+    ) -> Result<(), Failure> {
+        if self.may_ask_ahead() && is_whole(&self.places.enter(target).0) {
+            let inodes = self.volume()?.and_then(|volume| volume.inodes);
+            inodes.into_iter().for_each(|inodes| seen.begin(in_all(inodes.used)));
+        }
+        Ok(())
+    }
+
+    /// Whether more may be asked than the command is about, for who watches it.
+    fn may_ask_ahead(&self) -> bool {
+        !self.args.timing && self.progress.is_watched()
     }
 
     /// Asks, and hands each record to `sink`. `Ok(Err(refusal))`: the drive refused, for a reason that
@@ -293,15 +332,15 @@ impl Drive {
         }
     }
 
-    /// The volume's file system, and the bytes in its blocks; `None` where it has none that is known.
-    pub fn volume(&mut self) -> Result<Option<(String, u32)>, Failure> {
+    /// What the volume is; `None` where its file system is none that is known.
+    pub fn volume(&mut self) -> Result<Option<VolumeRecord<'static>>, Failure> {
         let ask = Ask { target: Target::Volume, operation: Operation::Info, follow: true };
         let mut known = None;
         let answer = self.ask(&ask, |record| {
             if let Record::Volume(volume) = record
                 && !volume.file_system.is_empty()
             {
-                known.get_or_insert((volume.file_system.into_owned(), volume.block_size));
+                known.get_or_insert(volume.into_owned());
             }
             Ok(ControlFlow::Continue(()))
         })?;
@@ -673,6 +712,13 @@ pub fn tree(path: &OsStr) -> Target {
     Target::Tree { root, include: vec![], exclude: vec![], max_depth: u32::MAX }
 }
 
+/// Whether it is a tree of all that there is.
+fn is_whole(target: &Target) -> bool {
+    let Target::Tree { root, include, exclude, max_depth } = target else { return false };
+    let is_root = !root.is_empty() && root.iter().all(|byte| *byte == b'/');
+    is_root && include.is_empty() && exclude.is_empty() && *max_depth == u32::MAX
+}
+
 /// The files at these paths, or below them.
 pub fn files(paths: &[OsString], recursive: bool) -> impl Iterator<Item = Target> {
     paths.iter().map(move |path| if recursive { tree(path) } else { target(path) })
@@ -732,5 +778,17 @@ mod tests {
         assert_eq!(hopeless(&Target::Path(vec![b'/'; 4096])), Some(Refusal::NameTooLong));
         assert_eq!(hopeless(&Target::Path(b"/etc".to_vec())), None);
         assert_eq!(hopeless(&Target::Path(vec![])), Some(Refusal::NotFound));
+    }
+
+    #[test]
+    fn what_all_there_is_is() {
+        assert!(["/", "//"].iter().all(|root| is_whole(&tree(OsStr::new(root)))));
+        assert!(["", "/etc", "/."].iter().all(|root| !is_whole(&tree(OsStr::new(root)))));
+        let of = |include: Vec<Vec<u8>>, exclude, max_depth| {
+            is_whole(&Target::Tree { root: b"/".to_vec(), include, exclude, max_depth })
+        };
+        assert!(of(vec![], vec![], u32::MAX));
+        assert!(!of(vec![b"*.c".to_vec()], vec![], u32::MAX) && !of(vec![], vec![b"*".to_vec()], u32::MAX));
+        assert!(!of(vec![], vec![], 9) && !is_whole(&target(OsStr::new("/"))));
     }
 }

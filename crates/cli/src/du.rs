@@ -112,6 +112,7 @@ pub fn run(mut args: DuArgs) -> Outcome {
         paths.push("/".into());
     }
     let mut drive = Drive::open_for(&args.drive, &mut paths)?;
+    drive.expect_entries(&paths)?;
     let several = paths.len() > 1;
     let mut usage = Usage {
         args: &args,

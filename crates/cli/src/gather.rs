@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use clap::{Args, ValueEnum};
-use nearside_fsrlib::{GatherOptions, Operation, Pooling, Record};
+use nearside_fsrlib::{GatherOptions, InAll, Operation, Pooling, Record};
 use serde_json::json;
 
 use crate::args::DriveArgs;
@@ -170,7 +170,7 @@ pub fn run(args: GatherArgs) -> Outcome {
         rows += bags.iter().map(|(rows, _)| rows.len()).sum::<usize>();
         // Each row has as many bytes as the others.
         let seen = drive.seen();
-        seen.expect((seen.get().1 as f64 / rows as f64 * of_all as f64) as u64);
+        seen.expect(InAll::Bytes((seen.get().1 as f64 / rows as f64 * of_all as f64) as u64));
     }
     drive.finish(&mut out)?;
     Ok(code)

@@ -8,7 +8,7 @@ use clap::Args;
 use nearside_embedded::partition::{content, label, uuid};
 use nearside_embedded::{AnyStore, LogicalVolume};
 use nearside_fsrlib::{
-    Ask, Completion, NearDataLog, Operation, Part, Record, Recovered, Target, VolumeRecord, describe,
+    Ask, Completion, Inodes, NearDataLog, Operation, Part, Record, Recovered, Target, VolumeRecord, describe,
 };
 use nearside_store::Backing;
 use serde_json::{Value, json};
@@ -42,6 +42,9 @@ fdisk's name for a usual one (type_name), its name in a GPT, its file system's l
 the volume is in none of them, or in several.
 Of an image or a block device it also lists LVM's logical volumes (logical_volumes in --json): --volume is for those
 that are made of runs of its bytes (readable in --json), and of the others it says why they are not read.
+
+How many inodes are in use is what the volume notes: ext's superblock when it is unmounted and seldom before, F2FS with each
+checkpoint, where all there can be are nodes of any kind.
 
 Where the blocks of a file may have become another's since the volume was mounted (no journal, data=writeback, or
 home locations alone), unstable is true: every command warns, with --json in a line of type \"warning\", and what lies
@@ -242,6 +245,9 @@ fn print(volume: &VolumeRecord, out: &mut Out) -> Result<(), Failure> {
     writeln!(out, "UUID             {}", uuid(&volume.uuid))?;
     let size = u64::from(volume.block_size).saturating_mul(volume.blocks);
     writeln!(out, "size             {} blocks of {} ({})", volume.blocks, volume.block_size, human(size))?;
+    if let Some(Inodes { all, used }) = volume.inodes {
+        writeln!(out, "inodes           {used} in use of {all}")?;
+    }
     write!(out, "features         ")?;
     out.text(&volume.features.join(" "))?;
     out.line(b"")?;
@@ -331,6 +337,8 @@ fn volume_json(volume: &VolumeRecord) -> Value {
         "uuid": uuid(&volume.uuid),
         "block_size": volume.block_size,
         "blocks": volume.blocks,
+        "inodes": volume.inodes.map(|inodes| inodes.all),
+        "inodes_used": volume.inodes.map(|inodes| inodes.used),
         "features": volume.features,
         "needs_recovery": volume.needs_recovery,
         "unstable": volume.unstable,

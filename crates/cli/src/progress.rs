@@ -3,7 +3,8 @@
 //!
 //! It is one line. What comes to the output is sign enough, and the line is gone before that ([`give_way`]);
 //! a message comes above it ([`above`]). How much there is may be found out beside the work, and only once
-//! the line shows ([`Progress::count`]).
+//! the line shows ([`Progress::count`]). Where that is not to be had, the volume may say about how many files
+//! there are, or can be: the line then says it so, and nothing of it where there turn out to be more.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use indicatif::{HumanBytes, HumanCount, HumanDuration, ProgressBar, ProgressStyle};
-use nearside_fsrlib::Seen;
+use nearside_fsrlib::{InAll, Seen};
 
 use crate::terminal;
 
@@ -80,7 +81,7 @@ impl Progress {
         Progress::watch(done, move || (seen.get(), seen.all()))
     }
 
-    fn watch(done: &'static str, far: impl Fn() -> ((u64, u64), Option<u64>) + Send + 'static) -> Progress {
+    fn watch(done: &'static str, far: impl Fn() -> ((u64, u64), Option<InAll>) + Send + 'static) -> Progress {
         let shown = terminal::errors().then(|| {
             let (end, ended) = channel();
             let thread = std::thread::spawn(move || {
@@ -132,7 +133,7 @@ impl Drop for Progress {
 }
 
 /// Shows how far it is; false where the line has given way.
-fn show(done: &str, (seen, all): ((u64, u64), Option<u64>)) -> bool {
+fn show(done: &str, (seen, all): ((u64, u64), Option<InAll>)) -> bool {
     let mut line = line();
     if line.over {
         return false;
@@ -144,7 +145,7 @@ fn show(done: &str, (seen, all): ((u64, u64), Option<u64>)) -> bool {
         bar.reset_elapsed();
     }
     // Of what turned out to be more nothing is known.
-    let all = all.filter(|all| seen.1 <= *all);
+    let all = all.map(|all| (all, part(seen, all))).filter(|(_, (so_far, all))| so_far <= all);
     let template = match all {
         Some(_) => "{spinner} {bar:16} {wide_msg}",
         None => "{spinner} {wide_msg}",
@@ -152,30 +153,47 @@ fn show(done: &str, (seen, all): ((u64, u64), Option<u64>)) -> bool {
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
-    if let Some(all) = all {
+    if let Some((_, (so_far, all))) = all {
         bar.set_length(all);
-        bar.set_position(seen.1);
+        bar.set_position(so_far);
     }
-    bar.set_message(words(done, seen, all, bar.elapsed()));
+    bar.set_message(words(done, seen, all.map(|(all, _)| all), bar.elapsed()));
     bar.tick();
     true
 }
 
+/// How many of how many are seen, of what is known of all.
+fn part((files, bytes): (u64, u64), all: InAll) -> (u64, u64) {
+    match all {
+        InAll::Bytes(all) => (bytes, all),
+        InAll::Files(all) | InAll::FilesAtMost(all) => (files, all),
+    }
+}
+
 /// What the line says after so long.
-fn words(done: &str, (files, bytes): (u64, u64), all: Option<u64>, so_far: Duration) -> String {
+fn words(done: &str, seen: (u64, u64), all: Option<InAll>, so_far: Duration) -> String {
+    let (files, bytes) = seen;
     let seconds = so_far.as_secs_f64().max(0.1);
     let each_second = |n: u64| (n as f64 / seconds) as u64;
-    let rate = HumanBytes(each_second(bytes));
-    let Some(all) = all else {
-        return match bytes {
-            0 => format!("{} files {done}, {}/s", HumanCount(files), HumanCount(each_second(files))),
-            _ => format!("{} files, {} {done}, {rate}/s", HumanCount(files), HumanBytes(bytes)),
-        };
+    // Files, of how many, and where bytes of them are seen, how many.
+    let counted = |of: &str| match bytes {
+        0 => format!("{}{of} files {done}", HumanCount(files)),
+        _ => format!("{}{of} files, {} {done}", HumanCount(files), HumanBytes(bytes)),
     };
-    let of = format!("{} of {} {done}", HumanBytes(bytes), HumanBytes(all));
+    let rate = match bytes {
+        0 => HumanCount(each_second(files)).to_string(),
+        _ => HumanBytes(each_second(bytes)).to_string(),
+    };
+    let Some(all) = all else { return format!("{}, {rate}/s", counted("")) };
+    let (how, of) = match all {
+        InAll::Bytes(all) => ("", format!("{} of {} {done}", HumanBytes(bytes), HumanBytes(all))),
+        InAll::Files(all) => ("about ", counted(&format!(" of about {}", HumanCount(all)))),
+        InAll::FilesAtMost(all) => ("at most ", counted(&format!(" of at most {}", HumanCount(all)))),
+    };
+    let (so_many, all) = part(seen, all);
     // As fast as so far; of what has not begun that is not known.
-    match Duration::try_from_secs_f64(seconds * all.saturating_sub(bytes) as f64 / bytes as f64) {
-        Ok(left) => format!("{:#} left, {of}, {rate}/s", HumanDuration(left)),
+    match Duration::try_from_secs_f64(seconds * all.saturating_sub(so_many) as f64 / so_many as f64) {
+        Ok(left) => format!("{how}{:#} left, {of}, {rate}/s", HumanDuration(left)),
         Err(_) => format!("{:#} so far, {of}", HumanDuration(so_far)),
     }
 }
@@ -188,14 +206,33 @@ mod tests {
     fn what_is_known_is_said() {
         const GIB: u64 = 1 << 30;
         let after = |seconds, seen, all| words("in the drive", seen, all, Duration::from_secs(seconds));
-        let known = Some(4 * GIB);
+        let known = Some(InAll::Bytes(4 * GIB));
         assert_eq!(after(4, (1, GIB), known), "12s left, 1.00 GiB of 4.00 GiB in the drive, 256.00 MiB/s");
         assert_eq!(after(600, (1, GIB), known), "30m left, 1.00 GiB of 4.00 GiB in the drive, 1.71 MiB/s");
         assert_eq!(after(4, (0, 0), known), "4s so far, 0 B of 4.00 GiB in the drive");
         assert_eq!(after(4, (12_345, 0), None), "12,345 files in the drive, 3,086/s");
         assert_eq!(after(4, (3, GIB), None), "3 files, 1.00 GiB in the drive, 256.00 MiB/s");
         // Whatever sizes a volume gives its files.
-        assert_eq!(after(2, (1, 1), Some(u64::MAX)), "2s so far, 1 B of 16.00 EiB in the drive");
+        let most = Some(InAll::Bytes(u64::MAX));
+        assert_eq!(after(2, (1, 1), most), "2s so far, 1 B of 16.00 EiB in the drive");
+    }
+
+    #[test]
+    fn what_is_known_about_is_said_so() {
+        const GIB: u64 = 1 << 30;
+        let after = |seconds, seen, all| words("in the drive", seen, Some(all), Duration::from_secs(seconds));
+        let (about, most) = (InAll::Files(12_000), InAll::FilesAtMost(12_000));
+        assert_eq!(
+            after(4, (3000, 0), about),
+            "about 12s left, 3,000 of about 12,000 files in the drive, 750/s"
+        );
+        assert_eq!(
+            after(4, (3000, GIB), most),
+            "at most 12s left, 3,000 of at most 12,000 files, 1.00 GiB in the drive, 256.00 MiB/s"
+        );
+        assert_eq!(after(4, (0, 0), about), "4s so far, 0 of about 12,000 files in the drive");
+        assert_eq!(after(4, (0, GIB), most), "4s so far, 0 of at most 12,000 files, 1.00 GiB in the drive");
+        assert_eq!((part((7, 9), most), part((7, 9), InAll::Bytes(10))), ((7, 12_000), (9, 10)));
     }
 
     #[test]

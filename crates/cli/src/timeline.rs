@@ -57,6 +57,8 @@ pub fn run(mut args: TimelineArgs) -> Outcome {
     let mut drive = Drive::open_for(&args.drive, &mut paths)?;
     if args.deleted {
         drive.may_list_deleted()?;
+    } else {
+        drive.expect_entries(&paths)?;
     }
     let mut code = 0;
     for path in &paths {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use nearside_dma::file::{next_data, size};
-use nearside_fsrlib::Seen;
+use nearside_fsrlib::{InAll, Seen};
 use nearside_store::write_log::{Cut, Entry, Flags, Image, ImageFile, LogError, LogReader, survivors};
 use serde_json::json;
 
@@ -68,7 +68,7 @@ pub struct WritesArgs {
 pub fn run(args: WritesArgs) -> Outcome {
     let file = File::open(&args.log).map_err(|e| about(&args.log, &e))?;
     let seen = Arc::<Seen>::default();
-    seen.begin(size(&file).unwrap_or(0));
+    seen.begin(InAll::Bytes(size(&file).unwrap_or(0)));
     let log = LogReader::of(file).map_err(|e| about(&args.log, &e))?;
     let log = Log { log, seen: seen.clone(), progress: Progress::of("read", seen) };
     let mut out = Out::new();
@@ -107,7 +107,8 @@ impl Log {
             let entries = self.log.entries().map_while(Result::ok).take_while(|entry| entry.index < at);
             let written = entries.filter(Entry::has_data).map(|entry| entry.sectors);
             let sectors = written.fold(0, u64::saturating_add);
-            self.seen.begin(bytes.saturating_add(sectors.saturating_mul(self.log.sector_bytes())));
+            let written = sectors.saturating_mul(self.log.sector_bytes());
+            self.seen.begin(InAll::Bytes(bytes.saturating_add(written)));
         }
     }
 }

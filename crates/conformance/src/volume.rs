@@ -61,6 +61,19 @@ pub fn ext(image: &Path, mib: u64, tree: Option<&Path>, options: &[&str]) {
     must(command.arg(image));
 }
 
+/// How many inodes an ext volume can have, and how many are in use, as `dumpe2fs` says.
+#[track_caller]
+pub fn ext_inodes(image: &Path) -> (u64, u64) {
+    let told = must(tool("dumpe2fs").arg("-h").arg(image)).stdout;
+    let told = String::from_utf8_lossy(&told);
+    let number = |name: &str| {
+        let value = told.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        value.unwrap_or_else(|| panic!("no {name:?} in {told}"))
+    };
+    let (all, free) = (number("Inode count:"), number("Free inodes:"));
+    (all, all - free)
+}
+
 /// As [`ext`], an F2FS volume by `mkfs.f2fs` and `sload.f2fs`, with the tree's owners and modes.
 #[track_caller]
 pub fn f2fs(image: &Path, mib: u64, tree: Option<&Path>, options: &[&str]) {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use nearside_fsview::Recovery;
 use nearside_fsview::raid::Standing;
-use nearside_near_data::{Counters, Cursor, Failure, FileEntry, Record, Recovered, VolumeRecord};
+use nearside_near_data::{Counters, Cursor, Failure, FileEntry, Inodes, Record, Recovered, VolumeRecord};
 
 /// Most symbolic links on the way to one file, as the kernel has it.
 pub const MAX_LINKS: u32 = 40;
@@ -118,6 +118,7 @@ pub(crate) fn volume<'v>(
             nodes: info.recovery.nodes,
             up_to: info.recovery.up_to,
         }),
+        inodes: Some(Inodes { all: info.inodes, used: info.inodes_used }),
         warnings: warnings(info, standing).map(|(text, _)| text).chain(known).collect(),
     })
 }

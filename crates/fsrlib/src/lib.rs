@@ -40,15 +40,16 @@ pub use nearside_driver as driver;
 pub use nearside_fsr::{Acl, Deleted, Part, State};
 pub use nearside_near_data::{
     Aggregate, Answer, BlockRange, Code, ColumnType, Comparison, Counters, Credentials, Cursor, Digest,
-    EXTENT_INLINE, EXTENT_ZEROS, Element, Failure, FileEntry, Function, GatherOptions, Globs, Language,
-    Literal, MAX_COLUMNS, MAX_GROUPS, MAX_NEAREST, MAX_PARAMETERS, MAX_PATH, Measure, NearestOptions,
-    Operation, ParseError, Pooling, ProgramOptions, Reading, Record, Recovered, Reply, Request, RowFormat,
-    SearchOptions, SearchTotals, SelectOptions, Table, Target, Term, VolumeRecord, fnmatch,
+    EXTENT_INLINE, EXTENT_ZEROS, Element, Failure, FileEntry, Function, GatherOptions, Globs, Inodes,
+    Language, Literal, MAX_COLUMNS, MAX_GROUPS, MAX_NEAREST, MAX_PARAMETERS, MAX_PATH, Measure,
+    NearestOptions, Operation, ParseError, Pooling, ProgramOptions, Reading, Record, Recovered, Reply,
+    Request, RowFormat, SearchOptions, SearchTotals, SelectOptions, Table, Target, Term, VolumeRecord,
+    fnmatch,
 };
 pub use nearside_spec::log::NearDataLog;
 pub use queue::{Encoding, QueueTransport, VfioUserTransport};
 pub use reconnecting::{Notice, Paths, Reconnecting, Then, Unopened};
-pub use session::{Ask, Records, Route, Seen, Session, Summary, on_from};
+pub use session::{Ask, InAll, Records, Route, Seen, Session, Summary, on_from};
 pub use socket::SocketTransport;
 pub use tcp::{TcpPaths, TcpTransport};
 pub use transport::{Completion, Replies, Requests, Totals, Transport};

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nearside_clock::Clock;
 use nearside_near_data::{
@@ -89,13 +89,23 @@ pub struct Session<T> {
     lists: bool,
 }
 
+/// How much there is in all to be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InAll {
+    /// So many bytes.
+    Bytes(u64),
+    /// About so many files, of any kind.
+    Files(u64),
+    /// Hardly more files than so many.
+    FilesAtMost(u64),
+}
+
 /// How far a session has come, for whoever shows progress from another thread.
 #[derive(Debug, Default)]
 pub struct Seen {
     files: AtomicU64,
     bytes: AtomicU64,
-    /// Bytes that there are; 0: that is not known.
-    all: AtomicU64,
+    all: Mutex<Option<InAll>>,
     /// Bytes that a drive of this process has seen, and how many these were at the beginning.
     drive: OnceLock<Arc<AtomicU64>>,
     before: AtomicU64,
@@ -125,22 +135,29 @@ impl Seen {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// From here on it counts anew, and there are so many bytes in all.
-    pub fn begin(&self, all: u64) {
+    /// From here on it counts anew, and there is so much in all.
+    pub fn begin(&self, all: InAll) {
         self.files.store(0, Ordering::Relaxed);
         self.bytes.store(0, Ordering::Relaxed);
         self.before.store(self.drive(), Ordering::Relaxed);
         self.expect(all);
     }
 
-    /// There are so many bytes in all, as is known by now.
-    pub fn expect(&self, all: u64) {
-        self.all.store(all, Ordering::Relaxed);
+    /// There is so much in all, as is known by now.
+    pub fn expect(&self, all: InAll) {
+        *self.in_all() = Some(all);
     }
 
-    /// Bytes in all, where [`Seen::begin`] or [`Seen::expect`] was told.
-    pub fn all(&self) -> Option<u64> {
-        Some(self.all.load(Ordering::Relaxed)).filter(|all| *all > 0)
+    /// How much there is in all, where [`Seen::begin`] or [`Seen::expect`] was told that it is something.
+    pub fn all(&self) -> Option<InAll> {
+        self.in_all().filter(|all| {
+            let (InAll::Bytes(many) | InAll::Files(many) | InAll::FilesAtMost(many)) = all;
+            *many > 0
+        })
+    }
+
+    fn in_all(&self) -> MutexGuard<'_, Option<InAll>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -273,8 +290,14 @@ impl<T: Transport> Session<T> {
     ) -> Result<Reply<'_>, Error> {
         self.fetch(host, request)?;
         let reply = wire::decode_reply(&self.reply).map_err(form)?;
-        self.seen.add(reply.counters.files, reply.counters.bytes_scanned);
+        self.saw(request, &reply.counters);
         Ok(reply)
+    }
+
+    /// So much more is seen. The file at which a request goes on was located by the one before, too.
+    fn saw(&self, request: &Request, counters: &Counters) {
+        let again = u64::from(request.resume.is_some());
+        self.seen.add(counters.files.saturating_sub(again), counters.bytes_scanned);
     }
 
     /// Its reply is in the session's buffer.
@@ -481,7 +504,7 @@ impl<T: Transport> Session<T> {
             });
             let read = read.map_err(form)?;
             let (ControlFlow::Continue(reply) | ControlFlow::Break(reply)) = &read;
-            self.seen.add(reply.counters.files, reply.counters.bytes_scanned);
+            self.saw(&request, &reply.counters);
             add(counters, &reply.counters);
             let ControlFlow::Continue(reply) = read else { return Ok(()) };
             match on_from(any, reply.failure, reply.more)? {
@@ -667,12 +690,18 @@ mod tests {
         assert_eq!(seen.get(), (0, 3));
         seen.add(1, 3);
         assert_eq!(seen.get(), (1, 3));
-        seen.begin(100);
-        assert_eq!((seen.get(), seen.all()), ((0, 0), Some(100)));
+        seen.begin(InAll::Bytes(100));
+        assert_eq!((seen.get(), seen.all()), ((0, 0), Some(InAll::Bytes(100))));
         drive.store(12, Ordering::Relaxed);
         assert_eq!(seen.get(), (0, 2));
         // Of another drive, which it does not follow.
         seen.add(1, 5);
         assert_eq!(seen.get(), (1, 5));
+        seen.expect(InAll::Files(7));
+        assert_eq!((seen.get(), seen.all()), ((1, 5), Some(InAll::Files(7))));
+        for nothing in [InAll::Bytes(0), InAll::Files(0), InAll::FilesAtMost(0)] {
+            seen.expect(nothing);
+            assert_eq!(seen.all(), None);
+        }
     }
 }

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nearside_clock::SimClock;
 use nearside_fsrlib::{
-    Answer, Ask, Completion, Credentials, Cursor, Error, Failure, Operation, Record, Reply, Request,
-    SearchOptions, Session, SocketTransport, Target, Transport,
+    Answer, Ask, Completion, Counters, Credentials, Cursor, Error, Failure, Operation, Record, Reply,
+    Request, SearchOptions, Session, SocketTransport, Target, Transport,
 };
 use nearside_near_data::wire;
 use nearside_spec::Status;
@@ -269,6 +269,21 @@ fn nothing_is_sent_for_records_that_nobody_takes() {
     let mut session = session([Reply { records: vec![Record::Matches(1)], more, ..Reply::default() }]);
     let summary = session.stream(&Ask::path("/f", search("x")), |_| ControlFlow::Break(())).unwrap();
     assert_eq!(summary.moved.near_data_commands, 1);
+}
+
+/// The file at which an answer goes on is one, however many replies it takes.
+#[test]
+fn a_file_of_several_replies_is_seen_once() {
+    let reply = |files, offset: Option<u64>| Reply {
+        records: vec![Record::Matches(1)],
+        counters: Counters { files, bytes_scanned: 10, ..Counters::default() },
+        more: offset.map(|offset| Cursor { path: b"/f".to_vec(), offset, ..Cursor::default() }),
+        ..Reply::default()
+    };
+    let mut session = session([reply(3, Some(9)), reply(1, Some(19)), reply(4, None)]);
+    let summary = session.stream(&Ask::tree("/", search("x")), |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(session.seen().get(), (6, 30));
+    assert_eq!(summary.counters.files, 8, "what was located");
 }
 
 #[test]

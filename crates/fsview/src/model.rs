@@ -187,8 +187,11 @@ pub struct VolumeInfo {
     pub block_size: u32,
     /// Blocks in the volume.
     pub blocks: u64,
-    /// Inodes there can be, where the volume says.
-    pub inodes: Option<u64>,
+    /// Inodes there can be; of F2FS, nodes of any kind.
+    pub inodes: u64,
+    /// Inodes in use. Of ext as the superblock counts them, to which the kernel brings the count up when it
+    /// unmounts and seldom before; of F2FS as the checkpoint does, without what fsync has added since.
+    pub inodes_used: u64,
     /// The names of its features, as mke2fs and mkfs.f2fs call them.
     pub features: Vec<String>,
     /// Whether a journal or log holds what has not reached home locations and the view does not show: it is

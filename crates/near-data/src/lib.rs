@@ -455,6 +455,15 @@ pub struct Recovered {
     pub up_to: u64,
 }
 
+/// The inodes of a volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inodes {
+    /// How many there can be.
+    pub all: u64,
+    /// How many are in use, as the volume last noted it: that may be some time ago where it is mounted.
+    pub used: u64,
+}
+
 /// What a volume is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeRecord<'a> {
@@ -482,6 +491,8 @@ pub struct VolumeRecord<'a> {
     pub unstable: bool,
     /// What this view shows of a journal or log beyond home locations; `None`: nothing.
     pub recovered: Option<Recovered>,
+    /// Its inodes; `None`: the drive does not say, as older ones do not.
+    pub inodes: Option<Inodes>,
     /// What a user should know.
     pub warnings: Vec<Cow<'a, str>>,
 }
@@ -566,6 +577,7 @@ impl VolumeRecord<'_> {
             needs_recovery,
             unstable,
             recovered,
+            inodes,
             ..
         } = self;
         VolumeRecord {
@@ -581,6 +593,7 @@ impl VolumeRecord<'_> {
             needs_recovery,
             unstable,
             recovered,
+            inodes,
             warnings: self.warnings.into_iter().map(owned).collect(),
         }
     }

@@ -427,6 +427,8 @@ fn dictionary<'py>(py: Python<'py>, volume: &VolumeRecord<'_>) -> PyResult<Bound
     all.set_item("uuid", uuid(&volume.uuid))?;
     all.set_item("block_size", volume.block_size)?;
     all.set_item("blocks", volume.blocks)?;
+    all.set_item("inodes", volume.inodes.map(|inodes| inodes.all))?;
+    all.set_item("inodes_used", volume.inodes.map(|inodes| inodes.used))?;
     all.set_item("features", volume.features.iter().map(|name| &**name).collect::<Vec<_>>())?;
     all.set_item("needs_recovery", volume.needs_recovery)?;
     all.set_item("unstable", volume.unstable)?;

@@ -271,7 +271,7 @@ pub fn run(mut args: CpArgs) -> Outcome {
     };
     let mut copy = Copy::new(drive, how);
     let found = look_up(&mut copy, &sources)?;
-    copy.expect(&found);
+    copy.expect(&found)?;
     let copied = match &args.tar {
         Some(file) => into_archive(&mut copy, file, users, found),
         None => into_folder(&mut copy, &args, named.as_deref(), found),

@@ -16,7 +16,7 @@ use std::thread;
 
 use nearside_dma::LentBytes;
 use nearside_fsrlib::{
-    Ask, EXTENT_INLINE, EXTENT_ZEROS, Failure as Refusal, FileEntry, Operation, Record, Seen, Target,
+    Ask, EXTENT_INLINE, EXTENT_ZEROS, Failure as Refusal, FileEntry, InAll, Operation, Record, Seen, Target,
 };
 use serde_json::{Value, json};
 
@@ -228,7 +228,7 @@ impl Copy {
     }
 
     /// What is to be copied: how much that is, is known, or where a directory is among it counted meanwhile.
-    pub fn expect(&mut self, found: &[(Vec<u8>, FileEntry<'static>)]) {
+    pub fn expect(&mut self, found: &[(Vec<u8>, FileEntry<'static>)]) -> Result<(), Failure> {
         let How { recursive, follow, all, .. } = self.how;
         // Where links are kept, a file of several names is read once.
         let mut read = all.then(HashSet::new);
@@ -240,11 +240,11 @@ impl Copy {
         if recursive && found.iter().any(|(_, entry)| format::is_directory(entry.mode)) {
             let ask = |path: &[u8]| Ask { follow, ..Ask::tree(path, Operation::Stat) };
             let asks = found.iter().map(|(path, _)| ask(path)).collect();
-            self.drive.count(asks, far, bytes);
-        } else {
-            let files = found.iter().map(|(_, entry)| of_file(entry, &mut bytes));
-            far.begin(files.fold(0, u64::saturating_add));
+            return self.drive.count(asks, far, bytes);
         }
+        let files = found.iter().map(|(_, entry)| of_file(entry, &mut bytes));
+        far.begin(InAll::Bytes(files.fold(0, u64::saturating_add)));
+        Ok(())
     }
 
     /// Says what is wrong, and counts it.

@@ -332,6 +332,14 @@ fn look_up(expression: &mut Expression, users: &Users, drive: &mut Drive) -> Res
     })
 }
 
+/// The name of the volume's file system, where that is asked for.
+fn file_system(expression: &Expression, drive: &mut Drive) -> Result<String, Failure> {
+    Ok(match expression.needs_file_system() {
+        true => drive.volume()?.map(|volume| volume.file_system.into_owned()).unwrap_or_default(),
+        false => String::new(),
+    })
+}
+
 pub fn run(mut args: FindArgs) -> Outcome {
     let mut paths = std::mem::take(&mut args.paths);
     if paths.is_empty() {
@@ -351,10 +359,7 @@ pub fn run(mut args: FindArgs) -> Outcome {
         false => Users::of(&args.names, &mut drive)?,
     };
     look_up(&mut expression, &users, &mut drive)?;
-    let file_system = match expression.needs_file_system() {
-        true => drive.volume()?.map(|(kind, _)| kind).unwrap_or_default(),
-        false => String::new(),
-    };
+    let file_system = file_system(&expression, &mut drive)?;
     let mut commands = std::mem::take(&mut expression.commands);
     if args.deleted && !commands.is_empty() {
         return Err(Failure::Message(
@@ -364,6 +369,9 @@ pub fn run(mut args: FindArgs) -> Outcome {
     // What directories say of their entries is enough where no test asks for more.
     let names = !json && !expression.needs_attributes(FIFO);
     let deeper = u32::from(expression.asks_empty);
+    if !args.deleted && expression.maxdepth.is_none() {
+        drive.expect_entries(&paths)?;
+    }
     let mut code = 0;
     for path in &paths {
         let root = path.as_bytes();

@@ -131,6 +131,9 @@ pub fn run(mut args: LsArgs) -> Outcome {
     args.long |= args.numeric_uid_gid;
     let mut drive = Drive::open_for(&args.drive, &mut paths)?;
     let users = Users::of(&args.names, &mut drive)?;
+    if args.recursive && !args.directory {
+        drive.expect_entries(&paths)?;
+    }
     let mut listing = Listing {
         out: Out::new(),
         users,

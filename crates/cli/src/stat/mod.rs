@@ -89,7 +89,7 @@ pub fn run(mut args: StatArgs) -> Outcome {
         true => Users::needed(&args.names, args.drive.mounted, &mut drive)?,
         false => Users::of(&args.names, &mut drive)?,
     };
-    let block_size = if asks(b"o") { drive.volume()?.map_or(0, |(_, size)| size) } else { 0 };
+    let block_size = if asks(b"o") { drive.volume()?.map_or(0, |volume| volume.block_size) } else { 0 };
     let mut code = 0;
     let follow = args.dereference;
     let about = |operation: Operation| -> Vec<Ask> {

@@ -388,6 +388,8 @@ fn info_says_what_the_volume_is() {
     assert_eq!((first["file_system"].as_str(), first["label"].as_str()), (Some("ext4"), Some("fixture")));
     assert_eq!((&first["needs_recovery"], &first["partition"]), (&false.into(), &0.into()));
     assert!(first["features"].as_array().unwrap().contains(&"extent".into()));
+    let (inodes, used) = (&first["inodes"], &first["inodes_used"]);
+    assert!(used.as_u64() > Some(11) && inodes.as_u64() > used.as_u64(), "{first}");
     for model in ["polled", "interrupt", "hybrid"] {
         let json = volume.run("info", &["--json", "--completion", model]).json().remove(0);
         assert_eq!(json["completion"]["model"], model);
@@ -396,6 +398,7 @@ fn info_says_what_the_volume_is() {
     for word in ["ext4", "fixture", "clean", "polled", "extent"] {
         assert!(text.contains(word), "{word}: {text}");
     }
+    assert!(text.contains(&format!("\ninodes           {used} in use of {inodes}\n")), "{text}");
 }
 
 /// By its mark, with what can be done: alone, and in a partition.

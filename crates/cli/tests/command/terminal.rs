@@ -11,13 +11,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use indicatif::HumanBytes;
+use indicatif::{HumanBytes, HumanCount};
 use nearside_conformance::{needs, volume};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 
-use crate::fixture::{Volume, nearside, small};
+use crate::fixture::{Volume, ext4, nearside, small};
 
 /// Written to a terminal after a command's last byte; no command writes it.
 const END: &[u8] = b"\0end\0";
@@ -337,6 +337,28 @@ fn trees_are_counted_while_they_are_read() {
     assert!(lines == said_meanwhile(volume, &one_thread, 4 << 20, &seen));
     let copied = format!(" of {all} copied, ");
     said_meanwhile(volume, &["cp", "--as", "0:0", "--tar", "-", "/"], 4 << 20, &copied);
+}
+
+/// Trees of all that a volume has, of which the volume knows about how many files are in them.
+#[test]
+fn a_whole_volume_says_about_how_many_files_there_are() {
+    let test = "a_whole_volume_says_about_how_many_files_there_are";
+    let Some(folder) = needs::folder(test, &["mke2fs", "dumpe2fs"]) else { return };
+    let tree = folder.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    // More names than one reply holds, and than a pipe does beside the command's own buffer.
+    (0..3000).for_each(|nr| drop(File::create(tree.join(format!("{nr:0200}"))).unwrap()));
+    let many = ext4(folder, tree, 32);
+    let used = |volume: &Volume| HumanCount(volume::ext_inodes(&volume.image).1);
+    let of = format!(" of about {} files in the drive, ", used(&many));
+    let found = said_meanwhile(&many, &["find", "--as", "0:0", "/"], 300_000, &of);
+    // The root, and lost+found.
+    assert_eq!(lines(&found).len(), 3002);
+    // Files that the host reads, which nobody counts beside that.
+    let Some(small) = small(test) else { return };
+    let grep = ["grep", "--as", "0:0", "-r", "-n", "-a", "-e", "", "/"];
+    let on_the_host = [&grep[..], &["--locate", "host", "--compute", "host"]].concat();
+    said_meanwhile(small, &on_the_host, 4 << 20, &format!(" of at most {} files, ", used(small)));
 }
 
 /// Files that are named, by commands that make more of them than lines.

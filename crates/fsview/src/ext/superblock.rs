@@ -63,8 +63,10 @@ pub(super) struct JournalPlace {
     pub(super) uuid: [u8; 16],
 }
 
+/// What says nothing of where anything lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct VolumeState {
+    free_inodes: u32,
     clean: bool,
     errors: bool,
     error_count: u32,
@@ -151,6 +153,7 @@ fn state(raw: &[u8], features: Features) -> Result<VolumeState, Error> {
     let mut options = options.split(|b| *b == b',');
     let orphans = u32_at(raw, 0xE8)? != 0 || features.ro_compat(ro_compat::ORPHAN_PRESENT);
     Ok(VolumeState {
+        free_inodes: u32_at(raw, 0x10)?,
         clean: state & 1 != 0,
         errors: state & 2 != 0,
         error_count: u32_at(raw, 0x194)?,
@@ -302,7 +305,8 @@ impl Superblock {
             uuid: self.uuid,
             block_size: self.block_size(),
             blocks: self.blocks,
-            inodes: Some(u64::from(self.inodes)),
+            inodes: u64::from(self.inodes),
+            inodes_used: u64::from(self.inodes.saturating_sub(self.state.free_inodes)),
             features: self.features.names(),
             needs_recovery,
             recovery: recovery.unwrap_or_default(),

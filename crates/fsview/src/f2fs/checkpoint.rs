@@ -32,6 +32,8 @@ pub(super) struct Checkpoint {
     pub flags: u32,
     /// Its first block's checksum, which the nodes written after it repeat.
     pub crc: u32,
+    /// Inodes in use.
+    pub inodes: u32,
     /// Which copy of each NAT block counts: one bit each, most significant first.
     pub nat_bitmap: Arc<[u8]>,
     /// What is newer than the NAT's blocks: sorted by node.
@@ -88,9 +90,9 @@ struct Pack<B> {
 impl Checkpoint {
     /// Whether it is the same one, whatever is taken from the log behind it.
     pub fn is_as(&self, other: &Checkpoint) -> bool {
-        let Checkpoint { version, flags, crc, nat_bitmap, nat_journal, warm_node, roll: _ } = self;
-        let head = (other.version, other.flags, other.crc, other.warm_node);
-        (*version, *flags, *crc, *warm_node) == head
+        let Checkpoint { version, flags, crc, inodes, nat_bitmap, nat_journal, warm_node, roll: _ } = self;
+        let head = (other.version, other.flags, other.crc, other.inodes, other.warm_node);
+        (*version, *flags, *crc, *inodes, *warm_node) == head
             && *nat_bitmap == other.nat_bitmap
             && *nat_journal == other.nat_journal
     }
@@ -181,6 +183,7 @@ impl Checkpoint {
             version: head.version,
             flags: head.flags,
             crc: head.crc,
+            inodes: u32_at(&block, 148),
             nat_bitmap,
             nat_journal: nat_journal.into(),
             warm_node,

@@ -97,7 +97,8 @@ impl Volume {
             uuid: sb.uuid,
             block_size: fields::BLOCK_U32,
             blocks: sb.blocks,
-            inodes: Some(u64::from(sb.max_nid())),
+            inodes: u64::from(sb.max_nid()),
+            inodes_used: u64::from(cp.inodes),
             features: superblock::feature_names(sb.features),
             needs_recovery,
             recovery: crate::Recovery {

@@ -2,14 +2,13 @@
 
 use crate::ext_images::{LARGE_BLOCKS, VARIANTS, make, plant};
 use nearside_conformance::view::{Image, block_on, differences, read, read_host};
-use nearside_conformance::{drive, needs, today};
+use nearside_conformance::{drive, needs, today, volume::ext_inodes};
 use nearside_fsview::{FileKind, Volume};
 
 #[test]
 fn equals_the_source_directory() {
-    let Some(dir) = needs::folder("equals_the_source_directory", &["mke2fs", "tune2fs", "debugfs"]) else {
-        return;
-    };
+    let tools = ["mke2fs", "tune2fs", "debugfs", "dumpe2fs"];
+    let Some(dir) = needs::folder("equals_the_source_directory", &tools) else { return };
     let from = dir.path().join("from");
     std::fs::create_dir(&from).unwrap();
     plant(&from, 1).unwrap();
@@ -32,6 +31,8 @@ fn equals_the_source_directory() {
         assert_eq!(volume.info().file_system, kind, "{}: {:?}", variant.name, volume.info());
         assert_eq!(volume.info().label, "near side");
         assert!(!volume.info().needs_recovery);
+        let counted = (volume.info().inodes, volume.info().inodes_used);
+        assert_eq!(counted, ext_inodes(&image), "{}", variant.name);
         let mut view = read(&volume, &source).unwrap_or_else(|e| panic!("{}: {e}", variant.name));
         // root_ext_kernel has the others of those that it can mount.
         if is_here_alone || nr % 2 == 1 {

@@ -32,6 +32,7 @@ fn one_of_each_thing() {
     let (volume, image) = same("plain", &["/.far"]);
     assert!(!volume.info().needs_recovery);
     assert!(volume.info().warnings.is_empty(), "{:?}", volume.info().warnings);
+    assert_eq!(volume.info().inodes_used, 614, "as dump.f2fs -d 1 says");
     assert_eq!(checkpoint_flags(&image.0) & UMOUNT, UMOUNT);
     far(&volume, &image);
 }
@@ -79,6 +80,8 @@ fn power_lost_after_a_sync() {
     let (volume, image) = same("synced", &[]);
     assert!(!volume.info().needs_recovery);
     assert_eq!(volume.info().warnings.len(), 1, "{:?}", volume.info().warnings);
+    let files = walk(&volume, &image, &[]).unwrap().len() as u64;
+    assert_eq!(volume.info().inodes_used, files, "of which each has one name");
     assert_eq!(checkpoint_flags(&image.0) & (UMOUNT | COMPACT), 0, "summaries of the normal form");
 }
 

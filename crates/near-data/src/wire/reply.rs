@@ -50,6 +50,7 @@ const ENTRY_ATTRIBUTES: u16 = 4;
 const VOLUME_NEEDS_RECOVERY: u16 = 1;
 const VOLUME_RECOVERED: u16 = 2;
 const VOLUME_UNSTABLE: u16 = 4;
+const VOLUME_INODES: u16 = 8;
 const WARNING_UNSTABLE: u16 = 1;
 
 impl Failure {
@@ -405,9 +406,15 @@ fn encode_volume(v: &VolumeRecord<'_>, out: &mut Vec<u8>) -> u16 {
     if v.unstable {
         flags |= VOLUME_UNSTABLE;
     }
-    let Some(Recovered { transactions, fast_commits, nodes, up_to }) = v.recovered else { return flags };
-    put_numbers(out, &[transactions, fast_commits, nodes, up_to]);
-    flags | VOLUME_RECOVERED
+    if let Some(Recovered { transactions, fast_commits, nodes, up_to }) = v.recovered {
+        put_numbers(out, &[transactions, fast_commits, nodes, up_to]);
+        flags |= VOLUME_RECOVERED;
+    }
+    if let Some(Inodes { all, used }) = v.inodes {
+        put_numbers(out, &[all, used]);
+        flags |= VOLUME_INODES;
+    }
+    flags
 }
 
 /// A whole reply as bytes: at most `limit`.
@@ -643,6 +650,10 @@ fn decode_volume<'a>(flags: u16, v: &mut Reader<'a>) -> Result<VolumeRecord<'a>,
                 nodes: v.u64()?,
                 up_to: v.u64()?,
             }),
+        },
+        inodes: match flags & VOLUME_INODES {
+            0 => None,
+            _ => Some(Inodes { all: v.u64()?, used: v.u64()? }),
         },
     })
 }

@@ -289,13 +289,15 @@ fn record() -> impl Strategy<Value = Record<'static>> {
             Record::Total(SearchTotals { files, files_matched, matches })
         }),
         (
-            any::<(u32, u64, u64, u64, u32, [u8; 16], [bool; 2], Option<[u64; 4]>)>(),
+            any::<(u32, u64, u64, u64, u32, [u8; 16], [bool; 2])>(),
+            any::<(Option<[u64; 4]>, Option<[u64; 2]>)>(),
             many(text(), 2..3),
             many(text(), 0..4)
         )
             .prop_map(
                 |(
-                    (partition, offset, len, blocks, block_size, uuid, [needs_recovery, unstable], recovered),
+                    (partition, offset, len, blocks, block_size, uuid, [needs_recovery, unstable]),
+                    (recovered, inodes),
                     a,
                     b,
                 )| {
@@ -317,6 +319,7 @@ fn record() -> impl Strategy<Value = Record<'static>> {
                             nodes,
                             up_to,
                         }),
+                        inodes: inodes.map(|[all, used]| Inodes { all, used }),
                         warnings: a.into_iter().map(Cow::Owned).collect(),
                     })
                 }
@@ -485,6 +488,26 @@ fn golden_reply() {
     golden.extend(b"/f\0\0\0\0\0\0");
     assert_eq!(encode_reply(&reply, 4096).unwrap(), golden);
     assert_eq!(decode_reply(&golden), Ok(reply));
+}
+
+/// A drive from before inodes were said is understood, and what it says is what all drives say first.
+#[test]
+fn a_volume_of_an_older_drive() {
+    let volume = |inodes| VolumeRecord { file_system: "ext4".into(), inodes, ..VolumeRecord::default() };
+    let bytes = |volume: &VolumeRecord<'static>| {
+        let records = vec![Record::Volume(volume.clone())];
+        encode_reply(&Reply { records, ..Reply::default() }, 4096).unwrap()
+    };
+    let (older, newer) = (volume(None), volume(Some(Inodes { all: 0x0102, used: 3 })));
+    let (before, now) = (bytes(&older), bytes(&newer));
+    // The record's flags are at byte 98, its length at 100, and its value from 104 on: 56 bytes of numbers,
+    // and two texts behind their lengths.
+    assert_eq!((before[98], before[100], now[98], now[100]), (0, 56 + 8 + 4, 8, 56 + 8 + 4 + 16));
+    assert_eq!(before[104..172], now[104..172]);
+    assert_eq!(now[172..188], [2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+    for (bytes, volume) in [(before, older), (now, newer)] {
+        assert_eq!(decode_reply(&bytes).unwrap().records, [Record::Volume(volume)]);
+    }
 }
 
 #[test]
