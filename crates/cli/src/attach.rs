@@ -137,7 +137,7 @@ pub fn run(args: AttachArgs) -> Outcome {
         None => store,
     };
     let log = store.write_log().cloned();
-    store.notes_beside().iter().chain(store.standing()).for_each(|note| complain(note));
+    store.notes().iter().chain(store.standing().all()).for_each(|note| complain(note));
     let capacity = store.capacity();
     let threads = args.near_data_threads.map_or_else(|| Workers::usual(1), usize::from);
     let workers = Workers::start(threads, clock).map_err(|e| words(&e))?;

@@ -86,11 +86,6 @@ impl Drive {
 
     /// Opens the drive that the arguments name.
     pub fn open(args: &DriveArgs) -> Result<Drive, Failure> {
-        Drive::open_saying(args, AnyStore::notes)
-    }
-
-    /// The same with those notes of its store said that a command does not show itself.
-    pub fn open_saying(args: &DriveArgs, notes: open::Notes) -> Result<Drive, Failure> {
         let route = match (args.locate, args.compute) {
             (Where::Drive, Where::Drive) => Route::Drive,
             (Where::Host, Where::Drive) => Route::Blocks,
@@ -102,7 +97,7 @@ impl Drive {
         let clock = Arc::new(TscClock::new());
         let opened = clock.now();
         let failed = |e: Error| Failure::Message(format!("{}: {e}", args.drive.to_string_lossy()));
-        let Begun { session, number, alike, store } = begin(args, clock.clone(), notes)?;
+        let Begun { session, number, alike, store } = begin(args, clock.clone())?;
         let mut session = session.with_route(route).with_host_cache(args.host_cache);
         // A host that locates files has the volume mounted: that is no part of what an operation costs.
         session.mount().map_err(failed)?;
@@ -166,11 +161,6 @@ impl Drive {
         let (found, damaged) = found.map_err(|e| Failure::Message(e.to_string()))?.unwrap_or_default();
         damaged.into_iter().for_each(|text| warn(&mut self.warned, text.into(), false));
         Ok(found)
-    }
-
-    /// What is known of the bytes of a logical volume that this command has opened.
-    pub fn standing(&self) -> &[String] {
-        self.store.as_ref().map(AnyStore::standing).unwrap_or_default()
     }
 
     /// Bytes in the namespace, and in its blocks.
@@ -598,17 +588,17 @@ struct Begun {
     store: Option<AnyStore>,
 }
 
-fn begin(args: &DriveArgs, clock: Arc<TscClock>, notes: open::Notes) -> Result<Begun, Failure> {
+fn begin(args: &DriveArgs, clock: Arc<TscClock>) -> Result<Begun, Failure> {
     if args.drive.is_empty() {
         return Err(Failure::Message("no drive (-d DRIVE)".into()));
     }
     let failed = |e: Error| Failure::Message(format!("{}: {e}", args.drive.to_string_lossy()));
     let credentials = open::credentials(args)?;
-    let open::Opened { transport, own, alike, store, scanned, state } = open::transport(args, notes)?;
+    let open::Opened { transport, own, alike, store, scanned, beneath, state } = open::transport(args)?;
     if own && args.identity.is_none() && credentials.uid != 0 {
         hint_at_root();
     }
-    let mut session = session_over(args, transport, state, clock, credentials);
+    let mut session = session_over(args, transport, state, clock, credentials).with_beneath(beneath);
     scanned.into_iter().for_each(|scanned| session.seen().follow(scanned));
     // Beside a logical volume, it says where that volume's group is.
     let wanted = args.partition.as_ref().filter(|_| args.volume.is_none());
@@ -621,7 +611,7 @@ fn begin(args: &DriveArgs, clock: Arc<TscClock>, notes: open::Notes) -> Result<B
 /// # Errors
 /// The drive cannot be opened, or has no such partition.
 pub fn session(args: &DriveArgs) -> Result<Session<Box<dyn Transport>>, Failure> {
-    begin(args, Arc::new(TscClock::new()), AnyStore::notes).map(|begun| begun.session)
+    begin(args, Arc::new(TscClock::new())).map(|begun| begun.session)
 }
 
 /// A session as the arguments want it.

@@ -5,8 +5,8 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use clap::Args;
+use nearside_embedded::LogicalVolume;
 use nearside_embedded::partition::{content, label, uuid};
-use nearside_embedded::{AnyStore, LogicalVolume};
 use nearside_fsrlib::{
     Ask, Completion, Inodes, NearDataLog, Operation, Part, Record, Recovered, Target, VolumeRecord, describe,
 };
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::args::DriveArgs;
 use crate::drive::Drive;
-use crate::failure::{Failure, Outcome, complain};
+use crate::failure::{Failure, Outcome};
 use crate::format::human;
 use crate::out::Out;
 use crate::timing::time;
@@ -60,7 +60,7 @@ pub struct InfoArgs {
 
 pub fn run(args: InfoArgs) -> Outcome {
     let mut out = Out::new();
-    let mut drive = Drive::open_saying(&args.drive, AnyStore::notes_beside)?;
+    let mut drive = Drive::open(&args.drive)?;
     let mut volumes = Vec::new();
     let ask = Ask { target: Target::Volume, operation: Operation::Info, follow: true };
     let answer = drive.ask(&ask, |record| {
@@ -80,7 +80,6 @@ pub fn run(args: InfoArgs) -> Outcome {
         Some(volume) if volume.partition == 0 => Vec::new(),
         _ => drive.partitions(),
     };
-    add_what_is_known(&mut volumes, drive.standing());
     let logical = match failure.is_none() && table.is_empty() {
         true => Vec::new(),
         false => drive.logical_volumes()?,
@@ -133,15 +132,6 @@ pub fn run(args: InfoArgs) -> Outcome {
     }
     drive.finish(&mut out)?;
     failure.map_or(Ok(0), Err)
-}
-
-/// To what a file system says of itself, what is known of the logical volume in which it lies; where that has
-/// none, it is said beside it.
-fn add_what_is_known(volumes: &mut [VolumeRecord<'_>], standing: &[String]) {
-    match volumes.first_mut() {
-        Some(volume) => volume.warnings.extend(standing.iter().cloned().map(Into::into)),
-        None => standing.iter().for_each(|warning| complain(&format!("warning: {warning}"))),
-    }
 }
 
 fn print_table(table: &[Part], out: &mut Out) -> Result<(), Failure> {

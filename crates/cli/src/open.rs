@@ -11,7 +11,7 @@ use nearside_driver::tcp;
 use nearside_embedded::named::{Place, Way, socket_of};
 use nearside_embedded::{AnyStore, Embedded, Options};
 use nearside_firmware::{self as firmware, Fsr, State};
-use nearside_fsrlib::{Credentials, Encoding, MAX_GROUPS, Session, Transport, own_credentials};
+use nearside_fsrlib::{Beneath, Credentials, Encoding, MAX_GROUPS, Session, Transport, own_credentials};
 
 use crate::args::{DriveArgs, Threads};
 use crate::drive::number_of;
@@ -80,13 +80,16 @@ pub struct Opened {
     pub store: Option<AnyStore>,
     /// Bytes that such a drive has seen.
     pub scanned: Option<Arc<AtomicU64>>,
+    /// What such a drive knows of its bytes.
+    pub beneath: Arc<Beneath>,
     /// Which state of a volume that was not unmounted is shown.
     pub state: State,
 }
 
 impl From<Box<dyn Transport>> for Opened {
     fn from(transport: Box<dyn Transport>) -> Opened {
-        Opened { transport, own: false, alike: false, store: None, scanned: None, state: State::Home }
+        let (own, alike, store, scanned) = (false, false, None, None);
+        Opened { transport, own, alike, store, scanned, beneath: Arc::default(), state: State::Home }
     }
 }
 
@@ -95,12 +98,9 @@ pub fn once_more(args: &DriveArgs, store: &AnyStore) -> Result<Box<dyn Transport
     Ok(Box::new(embedded(args, store.clone())?))
 }
 
-/// What of a store's notes is said on standard error.
-pub type Notes = fn(&AnyStore) -> &[String];
-
-/// Opens the drive, and says its notes.
-pub fn transport(args: &DriveArgs, notes: Notes) -> Result<Opened, Failure> {
-    let opened = whole(args, notes)?;
+/// Opens the drive, and says its store's notes.
+pub fn transport(args: &DriveArgs) -> Result<Opened, Failure> {
+    let opened = whole(args)?;
     match args.volume {
         Some(_) if opened.store.is_none() => {
             let name = args.drive.to_string_lossy();
@@ -111,7 +111,7 @@ pub fn transport(args: &DriveArgs, notes: Notes) -> Result<Opened, Failure> {
     }
 }
 
-fn whole(args: &DriveArgs, notes: Notes) -> Result<Opened, Failure> {
+fn whole(args: &DriveArgs) -> Result<Opened, Failure> {
     let place = Place::of(&args.drive)?;
     let way = Way {
         policy: args.completion.into(),
@@ -128,7 +128,7 @@ fn whole(args: &DriveArgs, notes: Notes) -> Result<Opened, Failure> {
     }
     let path = Path::new(&args.drive);
     let store = store(args)?;
-    notes(&store).iter().for_each(|text| complain(&format!("warning: {text}")));
+    store.notes().iter().for_each(|text| complain(&format!("warning: {text}")));
     let drive = embedded(args, store.clone())?;
     let writer = store.writer();
     if let Some(writer) = writer {
@@ -144,8 +144,9 @@ fn whole(args: &DriveArgs, notes: Notes) -> Result<Opened, Failure> {
     };
     let alike = writer.is_none() && is_file;
     let state = if writer.is_none() { state(args) } else { State::Home };
-    let scanned = Some(drive.namespace().observer().retriever().scanned());
-    Ok(Opened { transport: Box::new(drive), own: true, alike, store: Some(store), scanned, state })
+    let retriever = drive.namespace().observer().retriever();
+    let (scanned, beneath) = (Some(retriever.scanned()), retriever.beneath().clone());
+    Ok(Opened { transport: Box::new(drive), own: true, alike, store: Some(store), scanned, beneath, state })
 }
 
 /// Which state of a volume a drive of this process shows that nobody else is seen to write.

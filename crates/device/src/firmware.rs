@@ -13,7 +13,7 @@ use nearside_clock::Nanos;
 use nearside_dma::{Memory, Wakeup};
 use nearside_spec::Status;
 use nearside_spec::log::NearDataLog;
-use nearside_store::{Store, Token};
+use nearside_store::{Standing, Store, Token};
 
 use crate::throttle::Account;
 use crate::{Host, Namespace};
@@ -24,6 +24,10 @@ use crate::{Host, Namespace};
 /// hears of it. Between the two the range's bytes are unknown. A mutation that failed ends as well: its
 /// blocks are old or new.
 pub trait Observer: Send + Sync + 'static {
+    /// What is known of the store's bytes, where a namespace is made of it: before anything else.
+    fn is_told(&self, standing: &Standing) {
+        let _ = standing;
+    }
     /// `len` bytes at `offset` are about to change.
     fn begin(&self, offset: u64, len: u64);
     /// They have. `durable`: they survive a power cut by themselves (FUA); else a flush that begins after

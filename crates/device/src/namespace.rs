@@ -110,6 +110,7 @@ impl<S: Store, O: Observer> Namespace<S, O> {
             ));
         }
         let lba_shift = lba_size.trailing_zeros();
+        observer.is_told(store.standing());
         Ok(Namespace {
             blocks: AtomicU64::new(store.capacity() >> lba_shift),
             resizing: Mutex::new(()),

@@ -32,10 +32,9 @@ use nearside_media::{behind, path_len};
 use nearside_store::write_log::{Logged, WriteLog};
 use nearside_store::{
     Backing, Channel, Completion, Data, Delay, Delayed, Disk, Dram, Fault, Faulty, File, FileOptions, Kinds,
-    Lossy, Mapped, Modelled, Operation, Pmem, Qcow2, Rule, Store, Submitted, Token,
+    Lossy, Mapped, Modelled, Operation, Pmem, Qcow2, Rule, Standing, Store, Submitted, Token,
 };
 
-use crate::logical::LogicalStore;
 use crate::model::{Model, Named};
 use crate::partition::Logical;
 
@@ -51,7 +50,7 @@ pub enum AnyStore {
     /// In a disk image.
     Qcow2(Qcow2),
     /// A logical volume in a file or a disk image.
-    Mapped(LogicalStore),
+    Mapped(Mapped),
     /// Any, delayed.
     Delayed(Box<Delayed<AnyStore>>),
     /// Any, with faults.
@@ -168,28 +167,6 @@ impl AnyStore {
             AnyStore::Delayed(delayed) => delayed.inner().notes(),
             AnyStore::Faulty(faulty) => faulty.inner().notes(),
             AnyStore::Logged(logged) => logged.inner().notes(),
-        }
-    }
-
-    /// The same without what [`AnyStore::standing`] says.
-    pub fn notes_beside(&self) -> &[String] {
-        match self {
-            AnyStore::Mapped(volume) => volume.notes_beside(),
-            AnyStore::Delayed(delayed) => delayed.inner().notes_beside(),
-            AnyStore::Faulty(faulty) => faulty.inner().notes_beside(),
-            other => other.notes(),
-        }
-    }
-
-    /// What a user should know of the bytes of a logical volume whose group lies in members of arrays, one
-    /// sentence each: in what they may be other than the arrays', then as of when they are. Nothing of other
-    /// stores: of what lies in a member without LVM the drive says it.
-    pub fn standing(&self) -> &[String] {
-        match self {
-            AnyStore::Mapped(volume) => volume.standing(),
-            AnyStore::Delayed(delayed) => delayed.inner().standing(),
-            AnyStore::Faulty(faulty) => faulty.inner().standing(),
-            _ => &[],
         }
     }
 
@@ -512,6 +489,10 @@ impl Store for AnyStore {
             AnyStore::Modelled(_) => Some(Backing::Model),
             other => each!(AnyStore, other, store => store.backing()),
         }
+    }
+
+    fn standing(&self) -> &Standing {
+        each!(AnyStore, self, store => store.standing())
     }
 
     fn channel(&self, memory: Arc<Memory>) -> io::Result<AnyChannel> {

@@ -40,7 +40,7 @@ pub mod partition;
 pub use any::{AnyChannel, AnyStore};
 pub use drive::{Count, Drive, Line};
 pub use embedded::{Embedded, EmbeddedTransport, Error, Options, firmware, image, image_over, open_image};
-pub use logical::{LogicalStore, LogicalVolume};
+pub use logical::LogicalVolume;
 pub use loopback::{Loopback, Runner};
 pub use many::{drives_of, images_in};
 pub use model::{Model, ModelHelp, model_file, models, models_help, read_model};

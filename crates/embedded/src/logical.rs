@@ -2,15 +2,13 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::ops::Deref;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use nearside_fsview::lvm::{self, Group, Groups, groups};
 use nearside_fsview::magic::what_is;
 use nearside_fsview::{Error, Source, State, Volume, VolumeInfo};
-use nearside_store::{Disk, Mapped, ReadAt, Store};
+use nearside_store::{Disk, Mapped, ReadAt, Standing, Store};
 
 use crate::AnyStore;
 use crate::partition::Logical;
@@ -35,33 +33,6 @@ pub struct LogicalVolume {
     pub readable: bool,
     /// The file system; else what there is in its place, or why the volume is not read, in words.
     pub content: Result<VolumeInfo, String>,
-}
-
-/// A logical volume as a store: runs of its disk, and what is known of them.
-#[derive(Clone, Debug)]
-pub struct LogicalStore {
-    runs: Mapped,
-    standing: Arc<[String]>,
-    /// How many notes are of what is damaged: the first ones.
-    damaged: usize,
-}
-
-impl LogicalStore {
-    pub(crate) fn notes_beside(&self) -> &[String] {
-        &self.runs.notes()[..self.damaged]
-    }
-
-    pub(crate) fn standing(&self) -> &[String] {
-        &self.standing
-    }
-}
-
-impl Deref for LogicalStore {
-    type Target = Mapped;
-
-    fn deref(&self) -> &Mapped {
-        &self.runs
-    }
 }
 
 impl AnyStore {
@@ -98,8 +69,9 @@ impl AnyStore {
     }
 
     /// A logical volume of a file, a block device or a disk image, by its group's name or UUID and its own
-    /// name; what a user should know beside it is in [`AnyStore::notes`]. With a partition's number: of a
-    /// group of which that is a physical volume.
+    /// name; what is damaged beside it is in [`AnyStore::notes`], and in [`Store::standing`] what is known of
+    /// its bytes where the group lies in members of arrays. With a partition's number: of a group of which
+    /// that is a physical volume.
     ///
     /// # Errors
     /// `NotFound` where there is none of that name, with those there are and what is damaged; `InvalidInput`
@@ -140,11 +112,8 @@ impl AnyStore {
         };
         match &volume.runs {
             Ok(runs) => {
-                let (count, mut notes) = (damaged.len(), damaged);
-                notes.extend(unsure(&disk, found));
-                let runs = mapped(&disk, runs)?.with_notes(notes);
-                let standing = standing(found).into();
-                Ok(AnyStore::Mapped(LogicalStore { runs, standing, damaged: count }))
+                let volume = mapped(&disk, runs)?.with_notes(damaged);
+                Ok(AnyStore::Mapped(volume.with_standing(standing(found))))
             }
             Err(why) => Err(named(io::ErrorKind::Unsupported, format!("{group}/{name} is not read: {why}"))),
         }
@@ -179,14 +148,19 @@ fn unsure(disk: &Disk, group: &Group) -> impl Iterator<Item = String> {
     unsure.map(move |text| format!("{path}: {text}"))
 }
 
-/// The same, then as of when they are; each thing once.
-fn standing(group: &Group) -> Vec<String> {
-    let unsure = group.standings.iter().filter_map(|standing| standing.unsure.as_ref());
-    let known = group.standings.iter().map(|standing| &standing.known).filter(|known| !known.is_empty());
-    let mut all: Vec<String> = Vec::new();
-    for text in unsure.chain(known) {
-        if !all.contains(text) {
-            all.push(text.clone());
+/// The same, and as of when they are.
+fn standing(group: &Group) -> Standing {
+    let unsure = group.standings.iter().filter_map(|standing| standing.unsure.clone());
+    let known = group.standings.iter().map(|standing| standing.known.clone());
+    Standing { unsure: once(unsure), known: once(known.filter(|known| !known.is_empty())) }
+}
+
+/// Each text once.
+fn once(texts: impl Iterator<Item = String>) -> Vec<String> {
+    let mut all = Vec::new();
+    for text in texts {
+        if !all.contains(&text) {
+            all.push(text);
         }
     }
     all

@@ -12,10 +12,10 @@ use nearside_clock::{Clock, Nanos};
 use nearside_device::Namespace;
 use nearside_device::firmware::{Firmware, Observer, Seat};
 use nearside_dma::Memory;
-use nearside_fsr::{Config, Monitor, Retriever, Trace};
+use nearside_fsr::{Beneath, Config, Monitor, Retriever, Trace};
 use nearside_near_data::{Digest, KINDS, MAX_BUFFER, MAX_GROUPS, MAX_PATH, MAX_REQUEST, Operation};
 use nearside_spec::log::{NearDataLog, encoding};
-use nearside_store::Store;
+use nearside_store::{Standing, Store};
 
 use crate::executor::Executor;
 use crate::lanes::{FsrLane, LaneHandle};
@@ -178,7 +178,11 @@ impl Fsr {
     /// What answers a command.
     pub(crate) fn for_command(&self) -> Arc<Retriever> {
         match self.alone {
-            Some(config) => Arc::new(Retriever::new(config)),
+            Some(config) => {
+                let retriever = Retriever::new(config);
+                retriever.set_beneath(self.retriever.beneath().clone());
+                Arc::new(retriever)
+            }
             None => self.retriever.clone(),
         }
     }
@@ -253,6 +257,11 @@ fn lanes<S: Store>(
 }
 
 impl Observer for Fsr {
+    fn is_told(&self, standing: &Standing) {
+        let Standing { unsure, known } = standing.clone();
+        self.retriever.set_beneath(Arc::new(Beneath { unsure, known }));
+    }
+
     #[inline]
     fn begin(&self, offset: u64, len: u64) {
         self.look(|monitor| monitor.begin(offset, len));

@@ -43,7 +43,7 @@ impl Retriever {
         }
         let inode = at_hand(reached, stat)?;
         let mut sink = sink();
-        for (text, unstable) in warnings(volume.volume.info(), volume.standing.as_ref()) {
+        for (text, unstable) in warnings(volume.volume.info(), volume.standing.as_ref(), self.beneath()) {
             // Where there is no room for it, the answer matters more.
             let _ = sink.push(Record::Warning { text, unstable }, MAX_PATH);
         }

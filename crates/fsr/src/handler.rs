@@ -171,10 +171,21 @@ impl<M: Media> Run<'_, M> {
 
     async fn info<S: Sink>(&self, out: &mut Out<'_, S>) -> Result<Continuation, Failure> {
         let start = self.media.now_ns();
-        let opened = self.volume().await?;
+        let beneath = self.retriever.beneath();
+        let opened = match self.volume().await {
+            Ok(opened) => opened,
+            Err(failure) => {
+                for record in beneath.all() {
+                    // Where there is no room for it, the answer matters more.
+                    let _ = out.sink.push(record, MAX_PATH);
+                }
+                return Err(failure);
+            }
+        };
         out.counters.locate_ns += self.media.now_ns().saturating_sub(start);
         let OpenVolume { partition, offset, len, .. } = *opened;
-        let record = volume(partition, (offset, len), opened.volume.info(), opened.standing.as_ref());
+        let (info, standing) = (opened.volume.info(), opened.standing.as_ref());
+        let record = volume(partition, (offset, len), info, standing, beneath);
         match out.sink.push(record, 0) {
             Ok(()) => Ok(None),
             Err(Full) => Err(too_small()),
@@ -186,7 +197,8 @@ impl<M: Media> Run<'_, M> {
         let start = self.media.now_ns();
         // The path's own way opens the volume again, and tries again where it was changing.
         if let Ok(volume) = self.volume().await {
-            for (text, unstable) in warnings(volume.volume.info(), volume.standing.as_ref()) {
+            let (info, standing) = (volume.volume.info(), volume.standing.as_ref());
+            for (text, unstable) in warnings(info, standing, self.retriever.beneath()) {
                 // Where there is no room for it, the answer matters more.
                 let _ = out.sink.push(Record::Warning { text, unstable }, MAX_PATH);
             }

@@ -41,7 +41,7 @@ mod ways;
 
 pub use deleted::Deleted;
 pub use media::{Batch, Media, MediaError, MemoryBatch, MemoryMedia};
-pub use model::{Full, MAX_LINKS, Mark, Outcome, Sink};
+pub use model::{Beneath, Full, MAX_LINKS, Mark, Outcome, Sink};
 pub use monitor::{Monitor, MonitorCounters};
 pub use nearside_fsview::acl::Acl;
 pub use nearside_fsview::{FileKind, Inode, State, Timestamp, VolumeInfo};
@@ -134,6 +134,7 @@ pub struct Retriever {
     overlay_bytes: AtomicU64,
     /// Once somebody asks for it: other drives do not pay for it.
     pub(crate) scanned: OnceLock<Arc<AtomicU64>>,
+    beneath: OnceLock<Arc<Beneath>>,
 }
 
 pub(crate) struct Caches {
@@ -166,6 +167,7 @@ impl Retriever {
             }),
             overlay_bytes: AtomicU64::new(0),
             scanned: OnceLock::new(),
+            beneath: OnceLock::new(),
         }
     }
 
@@ -188,6 +190,16 @@ impl Retriever {
     /// them: for whoever shows how far a long one is.
     pub fn scanned(&self) -> Arc<AtomicU64> {
         self.scanned.get_or_init(Arc::default).clone()
+    }
+
+    /// Says what is known of the namespace's bytes, before the first request.
+    pub fn set_beneath(&self, beneath: Arc<Beneath>) {
+        let _first = self.beneath.set(beneath);
+    }
+
+    /// What is known of the namespace's bytes.
+    pub fn beneath(&self) -> &Arc<Beneath> {
+        self.beneath.get_or_init(Arc::default)
     }
 
     /// To be called where the open volumes are others: who asks how much they hold waits for nobody.

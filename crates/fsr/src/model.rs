@@ -28,6 +28,23 @@ pub struct Full;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark(pub usize, pub u32);
 
+/// What is known of a namespace's bytes by what they lie in, one sentence each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Beneath {
+    /// In what they may be other than they should be: a warning of each answer.
+    pub unsure: Vec<String>,
+    /// As of when they are: for who asks what the volume is.
+    pub known: Vec<String>,
+}
+
+impl Beneath {
+    /// All of it, where there is no record of a volume to hold it.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Record<'_>> {
+        let all = self.unsure.iter().chain(&self.known);
+        all.map(|text| Record::Warning { text: text.as_str().into(), unstable: false })
+    }
+}
+
 /// Takes results, up to some size.
 pub trait Sink {
     /// Takes a record, where afterwards a cursor still fits whose path has `path_len` bytes.
@@ -97,9 +114,10 @@ pub(crate) fn volume<'v>(
     (offset, len): (u64, u64),
     info: &'v nearside_fsview::VolumeInfo,
     standing: Option<&'v Standing>,
+    beneath: &'v Beneath,
 ) -> Record<'v> {
-    let known =
-        standing.map(|standing| standing.known.as_str().into()).filter(|known: &Cow<_>| !known.is_empty());
+    let known = standing.map(|standing| &standing.known).filter(|known| !known.is_empty());
+    let known = known.into_iter().chain(&beneath.known).map(|text| Cow::from(text.as_str()));
     Record::Volume(VolumeRecord {
         partition,
         offset,
@@ -119,7 +137,7 @@ pub(crate) fn volume<'v>(
             up_to: info.recovery.up_to,
         }),
         inodes: Some(Inodes { all: info.inodes, used: info.inodes_used }),
-        warnings: warnings(info, standing).map(|(text, _)| text).chain(known).collect(),
+        warnings: warnings(info, standing, beneath).map(|(text, _)| text).chain(known).collect(),
     })
 }
 
@@ -127,8 +145,10 @@ pub(crate) fn volume<'v>(
 pub(crate) fn warnings<'v>(
     info: &'v nearside_fsview::VolumeInfo,
     standing: Option<&'v Standing>,
+    beneath: &'v Beneath,
 ) -> impl Iterator<Item = (Cow<'v, str>, bool)> {
-    let known = info.warnings.iter().chain(standing.and_then(|standing| standing.unsure.as_ref()));
+    let unsure = standing.and_then(|standing| standing.unsure.as_ref());
+    let known = info.warnings.iter().chain(unsure).chain(&beneath.unsure);
     let known = known.map(|text| (text.as_str().into(), false));
     known.chain(info.unstable().map(|text| (text.into(), true)))
 }

@@ -88,7 +88,9 @@ impl Host {
             // What a walk holds in its hands while it goes from one name to the next.
             false => Config { block_bytes: 0, names: 8, inodes: 8, ..all },
         };
-        let mut host = Host { retriever: Retriever::new(config), cached };
+        let retriever = Retriever::new(config);
+        retriever.set_beneath(session.beneath.clone());
+        let mut host = Host { retriever, cached };
         let info = Ask { target: Target::Volume, operation: Operation::Info, follow: true };
         let request = session.request(&info);
         match session.exchange(Some(&mut host), &request)?.failure {

@@ -37,7 +37,7 @@ pub use error::Error;
 pub use identity::own_credentials;
 pub use kernel::KernelTransport;
 pub use nearside_driver as driver;
-pub use nearside_fsr::{Acl, Deleted, Part, State};
+pub use nearside_fsr::{Acl, Beneath, Deleted, Part, State};
 pub use nearside_near_data::{
     Aggregate, Answer, BlockRange, Code, ColumnType, Comparison, Counters, Credentials, Cursor, Digest,
     EXTENT_INLINE, EXTENT_ZEROS, Element, Failure, FileEntry, Function, GatherOptions, Globs, Inodes,

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nearside_clock::Clock;
+use nearside_fsr::Beneath;
 use nearside_near_data::{
     Counters, Credentials, Cursor, Failure, MAX_REQUEST, Operation, Paths, Record, Reply, Request, Target,
     wire,
@@ -84,6 +85,7 @@ pub struct Session<T> {
     host_cached: bool,
     pub(crate) allow_unrecovered: bool,
     pub(crate) state: State,
+    pub(crate) beneath: Arc<Beneath>,
     seen: Arc<Seen>,
     /// Whether the drive takes lists of paths, as far as is known.
     lists: bool,
@@ -179,6 +181,7 @@ impl<T: Transport> Session<T> {
             host_cached: false,
             allow_unrecovered: false,
             state: State::Home,
+            beneath: Arc::default(),
             seen: Arc::default(),
             lists: true,
         }
@@ -237,6 +240,14 @@ impl<T: Transport> Session<T> {
     /// at home: the drive may be mounted, and its journal change. The drive has an option of its own.
     pub fn with_state(mut self, state: State) -> Self {
         self.state = state;
+        self.host = None;
+        self
+    }
+
+    /// What is known of the drive's bytes, which the host says where it locates. By default nothing: a drive
+    /// says it itself of what it does.
+    pub fn with_beneath(mut self, beneath: Arc<Beneath>) -> Self {
+        self.beneath = beneath;
         self.host = None;
         self
     }

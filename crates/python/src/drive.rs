@@ -408,8 +408,7 @@ impl Drive {
         let mut answer = Answer::new(&self.lanes, b"/", ask, None);
         let mut all = Vec::new();
         while let Some(record) = answer.next(py)? {
-            if let Record::Volume(mut volume) = record {
-                volume.warnings.extend(self.lanes.standing().iter().cloned().map(Into::into));
+            if let Record::Volume(volume) = record {
                 all.push(dictionary(py, &volume)?);
             }
         }

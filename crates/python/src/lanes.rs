@@ -124,11 +124,6 @@ impl Lanes {
         Ok(lanes)
     }
 
-    /// What is known of the bytes of a logical volume that is opened here.
-    pub fn standing(&self) -> &[String] {
-        self.how.standing()
-    }
-
     /// What is asked, as a request.
     pub fn request(&self, Ask { target, operation, follow }: Ask) -> Request {
         let (partition, credentials) = (self.how.number(), self.how.credentials.clone());

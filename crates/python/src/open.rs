@@ -66,11 +66,6 @@ impl How {
         self.found.number.get().copied().unwrap_or(0)
     }
 
-    /// What is known of the bytes of a logical volume, once a session is open.
-    pub(crate) fn standing(&self) -> &[String] {
-        self.found.store.get().map(AnyStore::standing).unwrap_or_default()
-    }
-
     /// A session of the thread that asks, in the name of whom it was opened for, and what its user should
     /// know.
     ///

@@ -297,10 +297,9 @@ def test_a_volume_in_a_member_of_a_mirror_says_how_old_it_is(tmp_path):
     (tmp_path / "tree/which").write_bytes(b"a mirror\n")
     mke2fs(tmp_path / "tree", tmp_path / "volume", 5)
     (tmp_path / "member").write_bytes(member(physical((tmp_path / "volume").read_bytes()), 41))
-    with pytest.warns(nearside.DriveWarning, match="a member of a RAID 1 that was not stopped"):
-        drive = nearside.open(tmp_path / "member", volume="vg0/root")
-    with drive:
-        assert drive.read("/which") == b"a mirror\n"
+    with nearside.open(tmp_path / "member", volume="vg0/root") as drive:
+        with pytest.warns(nearside.DriveWarning, match="a member of a RAID 1 that was not stopped"):
+            assert drive.read("/which") == b"a mirror\n"
         running, known = drive.volumes()[0]["warnings"]
     assert "that was not stopped" in running and "as of event 41:" in known
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use nearside_clock::Nanos;
 use nearside_dma::{IoBuffer, Memory};
 
-use crate::{Backing, Channel, Completion, Data, Operation, Store, StoreError, Submitted, Token};
+use crate::{Backing, Channel, Completion, Data, Operation, Standing, Store, StoreError, Submitted, Token};
 use nearside_random::draw;
 
 /// Which kinds of operation a rule is about.
@@ -168,6 +168,10 @@ impl<S: Store> Store for Faulty<S> {
 
     fn backing(&self) -> Option<Backing> {
         self.inner.backing()
+    }
+
+    fn standing(&self) -> &Standing {
+        self.inner.standing()
     }
 
     fn channel(&self, memory: Arc<Memory>) -> io::Result<Self::Channel> {

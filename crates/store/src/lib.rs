@@ -237,6 +237,22 @@ impl Backing {
     }
 }
 
+/// What is known of bytes of which there are other copies, one sentence each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// In what they may be other than they should be: users are warned of it with each answer.
+    pub unsure: Vec<String>,
+    /// As of when they are: for who asks what the volume is.
+    pub known: Vec<String>,
+}
+
+impl Standing {
+    /// All of it, what may be wrong first.
+    pub fn all(&self) -> impl Iterator<Item = &String> {
+        self.unsure.iter().chain(&self.known)
+    }
+}
+
 /// A flat range of bytes, shared by the reactors of a drive.
 pub trait Store: Send + Sync + 'static {
     /// One reactor's way in.
@@ -267,6 +283,12 @@ pub trait Store: Send + Sync + 'static {
     /// What the bytes lie in, where users should know.
     fn backing(&self) -> Option<Backing> {
         None
+    }
+
+    /// What is known of the bytes, by what they lie in, where users should know; nothing of most stores.
+    fn standing(&self) -> &Standing {
+        static NOTHING: Standing = Standing { unsure: Vec::new(), known: Vec::new() };
+        &NOTHING
     }
 
     /// A channel whose host memory is `memory`.

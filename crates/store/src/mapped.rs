@@ -9,7 +9,7 @@ use std::sync::Arc;
 use nearside_dma::Memory;
 
 use crate::reading::{ReadAt, ReadingChannel};
-use crate::{Backing, File, Qcow2, Store};
+use crate::{Backing, File, Qcow2, Standing, Store};
 
 /// What the runs are of.
 #[derive(Clone, Debug)]
@@ -73,6 +73,7 @@ pub struct Mapped {
     runs: Arc<[(u64, Range<u64>)]>,
     capacity: u64,
     notes: Arc<[String]>,
+    standing: Arc<Standing>,
 }
 
 impl Mapped {
@@ -99,12 +100,18 @@ impl Mapped {
         if capacity == 0 {
             return Err(invalid(format!("{len} bytes: not one block")));
         }
-        Ok(Mapped { disk, runs: placed.into(), capacity, notes: Vec::<String>::new().into() })
+        let (runs, notes) = (placed.into(), Vec::<String>::new().into());
+        Ok(Mapped { disk, runs, capacity, notes, standing: Arc::default() })
     }
 
     /// With what a user should know of it, one sentence each.
     pub fn with_notes(self, notes: Vec<String>) -> Mapped {
         Mapped { notes: notes.into(), ..self }
+    }
+
+    /// With what is known of its bytes.
+    pub fn with_standing(self, standing: Standing) -> Mapped {
+        Mapped { standing: standing.into(), ..self }
     }
 
     /// What a user should know of it.
@@ -165,6 +172,10 @@ impl Store for Mapped {
         Some(Backing::LogicalVolume)
     }
 
+    fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
     fn channel(&self, memory: Arc<Memory>) -> io::Result<ReadingChannel> {
         Ok(ReadingChannel::new(self.reader(), self.capacity, self.block_size(), memory))
     }
@@ -173,7 +184,24 @@ impl Store for Mapped {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::FileOptions;
+    use crate::write_log::{Logged, WriteLog};
+    use crate::{Delay, Faulty, FileOptions, Modelled};
+
+    /// As of a mirror's member, and however many stores stand before it.
+    #[test]
+    fn what_is_known_of_the_bytes_passes_through_other_stores() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("disk"), [7; 4096]).unwrap();
+        let file = File::open(folder.path().join("disk"), FileOptions::read()).unwrap();
+        assert_eq!(file.standing(), &Standing::default());
+        let standing = Standing { unsure: vec!["first".into()], known: vec!["second".into()] };
+        let mapped = Mapped::new(Disk::File(file), [0..4096]).unwrap().with_standing(standing.clone());
+        assert_eq!(mapped.standing(), &standing);
+        let log = WriteLog::create(folder.path().join("log"), 512, 4096).unwrap();
+        let delayed = Modelled::new(Faulty::new(mapped, 0, []), Delay::parse("10us").unwrap().medium());
+        let all = Logged::new(delayed, log).unwrap();
+        assert!(all.standing() == &standing && all.standing().all().eq(["first", "second"]));
+    }
 
     #[test]
     fn runs_follow_one_another() {

@@ -11,7 +11,9 @@ use nearside_clock::Nanos;
 use nearside_dma::Memory;
 use nearside_media::{Medium, Parametric, Request, RequestKind};
 
-use crate::{Backing, Channel, Completion, Data, Operation, Store, StoreError, Submitted, TimerQueue, Token};
+use crate::{
+    Backing, Channel, Completion, Data, Operation, Standing, Store, StoreError, Submitted, TimerQueue, Token,
+};
 
 /// A store over a medium.
 #[derive(Debug)]
@@ -69,6 +71,10 @@ impl<S: Store, M: Medium> Store for Modelled<S, M> {
 
     fn backing(&self) -> Option<Backing> {
         self.inner.backing()
+    }
+
+    fn standing(&self) -> &Standing {
+        self.inner.standing()
     }
 
     fn channel(&self, memory: Arc<Memory>) -> io::Result<Self::Channel> {

@@ -247,7 +247,7 @@ pub fn status(seen: &Seen) -> Value {
                 "medium": n.store().backing().map(Backing::name), "uuid": hex(n.uuid()), "nguid": hex(n.nguid()),
                 "near_data": near_data(n.observer()),
                 "store_failures": failures, "last_store_failure": last.map(|error| error.to_string()),
-                "store_warnings": n.store().standing(), "write_log": log,
+                "store_warnings": n.store().standing().all().collect::<Vec<_>>(), "write_log": log,
             })
         });
         let namespaces = namespaces.collect::<Vec<_>>();

@@ -18,7 +18,7 @@ use nearside_firmware::{WorkerHandle, Workers};
 use nearside_front_tcp::{Offer, Options, Server, Target};
 use nearside_spec::fabrics::PORT;
 use nearside_store::write_log::WriteLog;
-use nearside_store::{Data, FileOptions, Operation, Submitted, Token};
+use nearside_store::{Data, FileOptions, Operation, Store, Submitted, Token};
 
 use super::activated::Activated;
 use super::limits;
@@ -126,8 +126,8 @@ pub fn open(
 
 /// What a user should know of what a namespace lies in.
 fn notes_of(nqn: &str, nsid: u32, store: &AnyStore) -> impl Iterator<Item = String> {
-    let known = store.standing().iter().map(move |text| format!("namespace {nsid} of {nqn}: {text}"));
-    store.notes_beside().iter().cloned().chain(known)
+    let known = store.standing().all().map(move |text| format!("namespace {nsid} of {nqn}: {text}"));
+    store.notes().iter().cloned().chain(known)
 }
 
 /// A function as its clients are offered it. Controllers' numbers are counted from the top: those of hosts on

@@ -679,15 +679,18 @@ fn a_logical_volume_in_a_member_of_a_mirror_says_how_old_it_is() {
         fs::write(at("member"), disk).unwrap();
         let words = [&["--volume", "vg0/root"][..], words].concat();
         let info = |more: &[&str]| on(&at("member"), "info", &[&words[..], more].concat());
-        assert_eq!(info(&["--json"]).json()[0]["volumes"][0]["warnings"], serde_json::json!(warnings));
         let text = info(&[]).good();
         let lines = text.lines().filter_map(|line| line.strip_prefix("warning "));
         assert_eq!(lines.map(str::trim_start).collect::<Vec<_>>(), warnings, "{text}");
-        // The others warn of what may be wrong alone.
-        let ran = on(&at("member"), "cat", &[&words[..], &["/which"]].concat());
         let warned = usize::from(warnings.len() > 1 || warnings.iter().any(|text| text.starts_with("what ")));
-        assert_eq!((ran.code, ran.text().as_str()), (0, "a mirror\n"), "{}", ran.err);
-        assert!(ran.err.lines().count() == warned && !ran.err.contains("as of event"), "{}", ran.err);
+        for way in [&[][..], &["--locate", "host"]] {
+            let told = info(&[&["--json"][..], way].concat()).json().remove(0);
+            assert_eq!(told["volumes"][0]["warnings"], serde_json::json!(warnings), "{way:?}");
+            // The others warn of what may be wrong alone.
+            let ran = on(&at("member"), "cat", &[&words[..], way, &["/which"]].concat());
+            assert_eq!((ran.code, ran.text().as_str()), (0, "a mirror\n"), "{}", ran.err);
+            assert!(ran.err.lines().count() == warned && !ran.err.contains("as of event"), "{}", ran.err);
+        }
     };
     for minor in [0, 1, 2] {
         said(&member_with(1, minor, &array, &[left]), &[], &[known(41)]);
@@ -709,21 +712,26 @@ fn a_logical_volume_in_a_member_of_a_mirror_says_how_old_it_is() {
     assert_eq!(info["volumes"][0]["warnings"], serde_json::json!(both(41)));
 }
 
-/// A host sees nothing of what its namespace lies in: who serves it is told, at the start and when asked.
+/// A host sees nothing of what its namespace lies in: the drive tells it, as the server tells whoever serves,
+/// at the start and when asked.
 #[test]
 fn a_server_says_how_old_a_logical_volume_in_a_member_of_a_mirror_is() {
     let test = "a_server_says_how_old_a_logical_volume_in_a_member_of_a_mirror_is";
     let Some(folder) = needs::folder(test, &["mke2fs", "gzip"]) else { return };
     let at = |name: &str| folder.path().join(name);
     logical(folder.path(), "a mirror\n");
-    let array = fs::read(at("lvm.img")).unwrap();
+    fs::write(at("nothing"), vec![0; 6 << 20]).unwrap();
     let left = (200, &41u64.to_le_bytes()[..]);
     let active = (208, &[0; 8][..]);
-    fs::write(at("member"), member_with(1, 2, &array, &[left, active])).unwrap();
-    let word = format!("lvm:{}?volume=vg0/root", at("member").display());
+    let [word, empty] = [("member", "volume"), ("empty", "nothing")].map(|(name, volume)| {
+        let array = physical(folder.path(), &at(volume));
+        fs::write(at(name), member_with(1, 2, &array, &[left, active])).unwrap();
+        format!("lvm:{}?volume=vg0/root", at(name).display())
+    });
     let control = at("control.sock");
     let more = ["--control", control.to_str().unwrap(), "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0"];
-    let words = [&["--store", &word, "--subsystem", NQN][..], &more].concat();
+    let words = ["--store", &word, "--store", &empty, "--subsystem", NQN, "--trust"];
+    let words = [&words[..], &more].concat();
     let mut served = Served::start(folder.path(), &words, "");
     let lines = (&mut served.out).lines().map(Result::unwrap);
     let told: Vec<String> = lines.take_while(|line| !line.starts_with("what it does: ")).collect();
@@ -739,6 +747,20 @@ fn a_server_says_how_old_a_logical_volume_in_a_member_of_a_mirror_is() {
     for warning in &both {
         assert!(told.contains(&format!("namespace 1 of {NQN}: {warning}")), "{told:?}");
         assert!(text.contains(&format!("    {warning}\n")), "{text}");
+    }
+    let network = |nsid: u32| format!("nvme+tcp://{}/{NQN}/{nsid}", served.address);
+    for drive in [&word, &network(1)] {
+        let ran = on(Path::new(drive), "cat", &["/word"]);
+        let warned = format!("nearside: warning: {RUNNING}\n");
+        assert_eq!((ran.code, ran.text().as_str(), ran.err), (0, "a mirror\n", warned), "{drive}");
+        let info = on(Path::new(drive), "info", &["--json"]).json().remove(0);
+        assert_eq!(info["volumes"][0]["warnings"], serde_json::json!(both), "{drive}");
+    }
+    // Where there is no file system that could say it.
+    for drive in [&empty, &network(2)] {
+        let ran = on(Path::new(drive), "info", &[] as &[&str]);
+        let said = ran.err.lines().filter_map(|line| line.strip_prefix("nearside: warning: "));
+        assert!(ran.code == 2 && said.eq(&both), "{drive}: {}", ran.err);
     }
 }
 

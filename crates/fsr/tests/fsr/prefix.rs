@@ -4,11 +4,12 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::common::*;
 use nearside_conformance::needs;
 use nearside_conformance::volume::{must, tool};
-use nearside_fsr::{Config, MemoryMedia, Outcome, Retriever};
+use nearside_fsr::{Beneath, Config, MemoryMedia, Outcome, Retriever};
 use nearside_near_data::{Counters, Credentials, Failure, Operation, Paths, Request, Target};
 use nearside_random::Rng;
 
@@ -223,6 +224,33 @@ fn ask_of_a_drive(
     };
     assert_eq!(outcome.more, None);
     ((got, outcome.failure), outcome.counters, was)
+}
+
+/// What may be wrong with the bytes is warned of with each answer, also where that comes at once. Where there
+/// is no volume that could say as of when they are, that is a warning as well.
+#[test]
+fn what_is_known_of_the_bytes_is_said_with_answers() {
+    let test = "what_is_known_of_the_bytes_is_said_with_answers";
+    let Some(dir) = needs::folder(test, &["mke2fs"]) else { return };
+    tree_of_directories(dir.path());
+    let media = MemoryMedia::new(ext_image(dir.path(), 16, &["-t", "ext4", "-b", "4096"]));
+    let retriever = Retriever::new(Config::default());
+    let [unsure, known] = ["may be old", "as of then"].map(|text| vec![text.to_owned()]);
+    retriever.set_beneath(Arc::new(Beneath { unsure, known }));
+    let [unsure, known] = ["may be old", "as of then"].map(|text| Got::Warning(text.to_owned(), false));
+    let asked = stat("/p/q/r/s/t/file", &Credentials::default());
+    let answers = [(); 4].map(|()| ask_of_a_drive(&retriever, &media, &asked));
+    for ((got, failure), ..) in &answers {
+        let is_entry = matches!(got.get(1), Some(Got::Entry { .. }));
+        assert!(got.len() == 2 && got[0] == unsure && is_entry && failure.is_none(), "{got:?} {failure:?}");
+    }
+    let [(_, _, first), .., (_, _, last)] = answers;
+    assert!(!first && last);
+    retriever.forget();
+    let none = MemoryMedia::new(vec![0; 1 << 20]);
+    let (got, outcome) = ask(&retriever, &none, &request(Target::Volume, Operation::Info));
+    assert_eq!(got, [unsure, known]);
+    assert!(matches!(outcome.failure, Some(Failure::NoVolume(_))), "{:?}", outcome.failure);
 }
 
 /// Changes of any kind to a tree, and between them questions by several users, again and again: what is

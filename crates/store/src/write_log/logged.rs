@@ -9,7 +9,7 @@ use nearside_dma::{IoBuffer, Memory};
 use super::format::Flags;
 use super::writer::{Payload, Reserved, WriteLog};
 use crate::dram::UNMAPPED;
-use crate::{Backing, Channel, Completion, Data, Operation, Store, StoreError, Submitted, Token};
+use crate::{Backing, Channel, Completion, Data, Operation, Standing, Store, StoreError, Submitted, Token};
 
 /// A store with a write log.
 #[derive(Clone, Debug)]
@@ -60,6 +60,10 @@ impl<S: Store> Store for Logged<S> {
 
     fn backing(&self) -> Option<Backing> {
         self.inner.backing()
+    }
+
+    fn standing(&self) -> &Standing {
+        self.inner.standing()
     }
 
     fn channel(&self, memory: Arc<Memory>) -> io::Result<Self::Channel> {
