@@ -195,7 +195,8 @@ mod tests {
         let file = File::open(folder.path().join("disk"), FileOptions::read()).unwrap();
         assert_eq!(file.standing(), &Standing::default());
         let standing = Standing { unsure: vec!["first".into()], known: vec!["second".into()] };
-        let mapped = Mapped::new(Disk::File(file), std::iter::once(0..4096)).unwrap().with_standing(standing.clone());
+        let mapped =
+            Mapped::new(Disk::File(file), std::iter::once(0..4096)).unwrap().with_standing(standing.clone());
         assert_eq!(mapped.standing(), &standing);
         let log = WriteLog::create(folder.path().join("log"), 512, 4096).unwrap();
         let delayed = Modelled::new(Faulty::new(mapped, 0, []), Delay::parse("10us").unwrap().medium());
