@@ -27,7 +27,7 @@ impl CpuClock {
     pub fn of<T>(thread: &JoinHandle<T>) -> io::Result<CpuClock> {
         let mut id = 0;
         // SAFETY: a thread that nobody has joined yet keeps its handle valid; the clock's id is owned here.
-        match unsafe { libc::pthread_getcpuclockid(thread.as_pthread_t(), &mut id) } {
+        match unsafe { libc::pthread_getcpuclockid(thread.as_pthread_t() as libc::pthread_t, &mut id) } {
             0 => Ok(CpuClock(id)),
             error => Err(io::Error::from_raw_os_error(error)),
         }
@@ -221,7 +221,8 @@ pub fn pin_to_core(core: usize) -> io::Result<()> {
 /// # Errors
 /// Those of sched_setscheduler(2).
 pub fn be_idle_priority() -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: all of it are integers. Of which there are more in musl's: a priority of 0, and nothing else.
+    let parameters: libc::sched_param = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel reads one sched_param, owned here; 0 is the calling thread.
     if unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters) } != 0 {
         return Err(io::Error::last_os_error());

@@ -257,7 +257,7 @@ pub fn next_data(file: &File, from: u64) -> io::Result<Option<(u64, u64)>> {
 /// The system's, of the ioctl: a file system may not have it.
 pub fn extents(file: &File, most: u32) -> io::Result<u32> {
     /// _IOWR('f', 11, struct fiemap) of 32 bytes.
-    const FS_IOC_FIEMAP: libc::c_ulong = 0xC020_660B;
+    const FS_IOC_FIEMAP: libc::Ioctl = 0xC020_660B_u32 as libc::Ioctl;
     /// Bytes of the head, and of one extent.
     const HEAD: usize = 32;
     const EXTENT: usize = 56;

@@ -258,7 +258,7 @@ fn same_bytes(a: &Metadata, b: &Metadata) -> bool {
 fn lies_over(device: &Path, file: &Metadata) -> bool {
     /// `LOOP_GET_STATUS64` of linux/loop.h, and words of `struct loop_info64`: lo_device, lo_inode and
     /// lo_rdevice come first.
-    const LOOP_GET_STATUS64: libc::c_ulong = 0x4C05;
+    const LOOP_GET_STATUS64: libc::Ioctl = 0x4C05;
     const WORDS: usize = 232 / 8;
     let Ok(device) = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(device) else {
         return false;

@@ -10,9 +10,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-const LOOP_CONFIGURE: u64 = 0x4c0a;
-const LOOP_CLR_FD: u64 = 0x4c01;
-const LOOP_CTL_GET_FREE: u64 = 0x4c82;
+const LOOP_CONFIGURE: libc::Ioctl = 0x4c0a;
+const LOOP_CLR_FD: libc::Ioctl = 0x4c01;
+const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4c82;
 
 const READ_ONLY: u32 = 1;
 const AUTOCLEAR: u32 = 4;

@@ -19,13 +19,13 @@ use std::sync::Arc;
 use crate::{PAGE_SIZE, Region};
 
 // include/uapi/linux/userfaultfd.h
-const USERFAULTFD_IOC_NEW: libc::c_ulong = 0xaa00;
-const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
-const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
-const UFFDIO_WAKE: libc::c_ulong = 0x8010_aa02;
-const UFFDIO_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
-const UFFDIO_CONTINUE: libc::c_ulong = 0xc020_aa07;
-const UFFDIO_POISON: libc::c_ulong = 0xc020_aa08;
+const USERFAULTFD_IOC_NEW: libc::Ioctl = 0xaa00;
+const UFFDIO_API: libc::Ioctl = 0xc018_aa3f_u32 as libc::Ioctl;
+const UFFDIO_REGISTER: libc::Ioctl = 0xc020_aa00_u32 as libc::Ioctl;
+const UFFDIO_WAKE: libc::Ioctl = 0x8010_aa02_u32 as libc::Ioctl;
+const UFFDIO_WRITEPROTECT: libc::Ioctl = 0xc018_aa06_u32 as libc::Ioctl;
+const UFFDIO_CONTINUE: libc::Ioctl = 0xc020_aa07_u32 as libc::Ioctl;
+const UFFDIO_POISON: libc::Ioctl = 0xc020_aa08_u32 as libc::Ioctl;
 const UFFD_API: u64 = 0xaa;
 const UFFD_USER_MODE_ONLY: i32 = 1;
 /// UFFD_FEATURE_ PAGEFAULT_FLAG_WP, MISSING_SHMEM, MINOR_SHMEM, WP_HUGETLBFS_SHMEM, POISON (Linux 6.6).
@@ -149,7 +149,7 @@ impl UserFault {
         Ok(UserFault { fd: self.fd.try_clone()?, ..*self })
     }
 
-    fn call<const N: usize>(&self, request: libc::c_ulong, words: &mut [u64; N]) -> io::Result<()> {
+    fn call<const N: usize>(&self, request: libc::Ioctl, words: &mut [u64; N]) -> io::Result<()> {
         // SAFETY: each request above has its structure's size in it (bits 16 to 29), of as many words as its
         // callers here give; the kernel reads and writes only that.
         match unsafe { libc::ioctl(self.fd.as_raw_fd(), request, words.as_mut_ptr()) } {
