@@ -38,7 +38,8 @@ elif [ -n "$installed" ]; then
   step "Rust $installed"; cargo "+$installed" check --workspace --locked -q
 else without "Rust $oldest" "that toolchain is not installed"; fi
 
-other=aarch64-unknown-linux-gnu
+# With the C library of the static program.
+other=aarch64-unknown-linux-musl
 if ! today 1; then step "$other: not today"
 elif rustup target list --installed 2>/dev/null | grep -qx "$other"; then
   # Without TLS, programs and SQL: this machine has no OpenSSL of another processor's, and no compiler for C.

@@ -148,8 +148,8 @@ if [[ "$what" =~ ^(test|bench)$ ]] && command -v rustup >/dev/null && ! rustup t
   rustup target add wasm32v1-none >/dev/null 2>&1 || say "rustup cannot add wasm32v1-none; what runs the example programs is left out"
 fi
 
-# Another processor, for which `make test` checks the workspace where it can.
-other=aarch64-unknown-linux-gnu
+# Another processor, and the static program's C library, for which `make test` checks the workspace where it can.
+other=aarch64-unknown-linux-musl
 if [ "$what" = test ] && command -v rustup >/dev/null && ! rustup target list --installed | grep -qx "$other"; then
   rustup target add "$other" >/dev/null 2>&1 || say "rustup cannot add $other; the check for it is left out"
 fi
