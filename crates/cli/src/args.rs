@@ -178,7 +178,8 @@ impl From<RecoveryArgs> for Recovery {
 /// A completion model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum CompletionModel {
-    /// The caller spins until the completion is there
+    /// The caller spins until the completion is there; for near-data work, which may take long, it sleeps
+    /// between looks after a millisecond
     #[default]
     Polled,
     /// The caller sleeps until the drive interrupts

@@ -4,13 +4,15 @@
 //! is read where it lies. What is not in the page cache is not lent: a page fault would wait for the medium,
 //! where a read does not. A file that becomes shorter under its mapping raises no signal that anybody sees:
 //! the mapping is under guard ([`crate::guest`]), reads as zeros from then on and says that it has failed.
-//! Who has used bytes that were lent therefore asks for [`CachedFile::has_failed`] before believing them.
+//! Who has used bytes that were lent therefore asks for [`CachedFile::has_failed`] before believing them. Of
+//! the page in which the new end falls the rest becomes zeros, and nothing faults there: so the file's last
+//! page, which goes with any such end before it, is looked at then, and is never lent itself.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use crate::{PAGE_SIZE, Region};
 
@@ -20,8 +22,10 @@ const WINDOW: usize = 64 << 10;
 /// A file, mapped for reading. See the module.
 pub struct CachedFile {
     region: Region,
-    /// Bytes of the file: the last page has more.
-    len: usize,
+    /// Where the file's last page begins, behind all that is lent.
+    last_page: usize,
+    /// Whether any was.
+    lent: AtomicBool,
     /// One bit for each window that was found in the page cache and is mapped.
     mapped: Box<[AtomicU64]>,
 }
@@ -41,11 +45,21 @@ impl CachedFile {
         let len = usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
         let region = Region::guarded_view(file, len)?;
         let words = len.div_ceil(WINDOW).div_ceil(64);
-        Ok(CachedFile { region, len, mapped: (0..words).map(|_| AtomicU64::new(0)).collect() })
+        let last_page = len.saturating_sub(1) / PAGE_SIZE * PAGE_SIZE;
+        let mapped = (0..words).map(|_| AtomicU64::new(0)).collect();
+        Ok(CachedFile { region, last_page, lent: AtomicBool::new(false), mapped })
     }
 
     /// Whether bytes were lent that are the file's no more: it has become shorter, or its medium failed.
+    /// Not where it has grown again by then.
     pub fn has_failed(&self) -> bool {
+        // The kernel takes the pages behind a new end away before it clears the rest of the page before them:
+        // who has seen that sees this.
+        fence(Ordering::Acquire);
+        if self.lent.load(Ordering::Relaxed) && !self.region.has_failed() {
+            // SAFETY: a byte of the mapping, since some of it was lent; it can be read whatever becomes of the file.
+            let _looked_at = unsafe { self.region.pointer(self.last_page, 1).read_volatile() };
+        }
         self.region.has_failed()
     }
 
@@ -53,14 +67,14 @@ impl CachedFile {
         self.mapped[window / 64].load(Ordering::Relaxed) & (1 << (window % 64)) != 0
     }
 
-    /// `len` bytes at `offset` where they lie; `None` where they are not all in the page cache, or not in
-    /// the file.
+    /// `len` bytes at `offset` where they lie; `None` where they are not all in the page cache, or not
+    /// before the file's last page.
     ///
     /// They are the file's while nobody writes it, which is the caller's to know. Where somebody does all the
     /// same, they are of two times, as a read's may be.
     pub fn lend(self: &Arc<CachedFile>, offset: u64, len: usize) -> Option<LentBytes> {
         let at = usize::try_from(offset).ok()?;
-        let end = at.checked_add(len).filter(|end| *end <= self.len && !self.has_failed())?;
+        let end = at.checked_add(len).filter(|end| *end <= self.last_page && !self.region.has_failed())?;
         let mut window = at / WINDOW;
         while window * WINDOW < end {
             if self.is_mapped(window) {
@@ -88,13 +102,16 @@ impl CachedFile {
             }
             window = until;
         }
+        if !self.lent.load(Ordering::Relaxed) {
+            self.lent.store(true, Ordering::Relaxed);
+        }
         Some(LentBytes { file: self.clone(), at, len })
     }
 }
 
 impl std::fmt::Debug for CachedFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "CachedFile({} bytes)", self.len)
+        write!(f, "CachedFile({} bytes)", self.region.len())
     }
 }
 
@@ -145,13 +162,14 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "it maps a file")]
     fn what_is_lent_is_the_files() {
-        let bytes = pattern(3 * WINDOW + 512);
+        let bytes = pattern(3 * WINDOW + PAGE_SIZE + 512);
         let cached = Arc::new(CachedFile::map(&file(&bytes), bytes.len() as u64).unwrap());
-        for (at, len) in [(0, 512), (WINDOW - 1, 2), (5, 3 * WINDOW), (3 * WINDOW, 512), (bytes.len(), 0)] {
+        let lent = 3 * WINDOW + PAGE_SIZE;
+        for (at, len) in [(0, 512), (WINDOW - 1, 2), (5, 3 * WINDOW), (lent - 512, 512), (lent, 0)] {
             let lent = cached.lend(at as u64, len).unwrap();
             assert_eq!(lent.as_ref(), &bytes[at..at + len], "{len} bytes at {at}");
         }
-        for (at, len) in [(3 * WINDOW as u64, 513), (u64::MAX, 1), (1, usize::MAX)] {
+        for (at, len) in [(lent as u64, 1), (lent as u64 - 512, 513), (u64::MAX, 1), (1, usize::MAX)] {
             assert!(cached.lend(at, len).is_none(), "{len} bytes at {at}");
         }
         assert!(!cached.has_failed());
@@ -188,8 +206,10 @@ mod tests {
         let bytes = pattern(4 * WINDOW);
         let file = file(&bytes);
         let cached = Arc::new(CachedFile::map(&file, bytes.len() as u64).unwrap());
-        let lent = cached.lend(0, bytes.len()).unwrap();
-        assert_eq!(lent.as_ref(), bytes);
+        let most = bytes.len() - PAGE_SIZE;
+        let lent = cached.lend(0, most).unwrap();
+        assert_eq!(lent.as_ref(), &bytes[..most]);
+        assert!(!cached.has_failed());
         file.set_len(WINDOW as u64).unwrap();
         assert_eq!(lent.as_ref()[2 * WINDOW], 0);
         assert!(cached.has_failed());
@@ -198,5 +218,23 @@ mod tests {
         // A window that was not asked for before is not there.
         let cached = Arc::new(CachedFile::map(&file, bytes.len() as u64).unwrap());
         assert!(cached.lend(2 * WINDOW as u64, 512).is_none());
+    }
+    #[test]
+    #[cfg_attr(miri, ignore = "it maps a file")]
+    fn an_end_within_a_page_that_is_lent_is_noticed() {
+        let bytes = vec![7; 4 * WINDOW];
+        for end in [1, WINDOW + 5, 4 * WINDOW - PAGE_SIZE - 1, 4 * WINDOW - PAGE_SIZE] {
+            let file = file(&bytes);
+            let cached = Arc::new(CachedFile::map(&file, bytes.len() as u64).unwrap());
+            let page = end / PAGE_SIZE * PAGE_SIZE;
+            // Where the end is the last page's, there is nothing of it to be lent.
+            let lent = cached.lend(page as u64, PAGE_SIZE.min(4 * WINDOW - PAGE_SIZE - page)).unwrap();
+            assert!(lent.as_ref().iter().all(|byte| *byte == 7));
+            file.set_len(end as u64).unwrap();
+            // What is behind it in the page is cleared, and reading it raises nothing.
+            assert!(lent.as_ref().iter().skip(end - page).all(|byte| *byte == 0));
+            assert!(cached.has_failed(), "an end at {end}");
+            assert!(cached.lend(0, 1).is_none());
+        }
     }
 }

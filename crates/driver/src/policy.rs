@@ -33,7 +33,8 @@ pub use crate::sleep::Slept;
 /// How completions are awaited. Switchable while commands are out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// Always the synchronous path: spin until done.
+    /// Always the synchronous path: spin until done; of a near-data command, which may take an hour, for
+    /// [`NEAR_DATA_SPIN_NS`].
     Polled,
     /// Always the asynchronous path.
     Interrupt,
@@ -85,6 +86,9 @@ pub struct Plan {
 
 /// A spin without end.
 pub const FOREVER: u64 = u64::MAX;
+/// So long who polls spins for a near-data command, and sleeps between looks from then on: a wake-up is a
+/// small part of what it takes longer, and the core is the host's, or that of a drive beside it.
+pub const NEAR_DATA_SPIN_NS: u64 = 1_000_000;
 /// A bucket unused for so long is asked anew.
 const STALE_NS: u64 = 1_000_000_000;
 /// Of what takes less in the mean no sleep is tried: one that is late would show in it.
@@ -257,7 +261,10 @@ impl History {
     /// The decision.
     pub fn decide(&self, policy: Policy, kind: CommandKind, bytes: usize, now: Nanos) -> Plan {
         match policy {
-            Policy::Polled => Plan { path: Path::Synchronous, sleep_ns: 0, spin_budget_ns: FOREVER },
+            Policy::Polled => {
+                let spin_budget_ns = if kind == CommandKind::NearData { NEAR_DATA_SPIN_NS } else { FOREVER };
+                Plan { path: Path::Synchronous, sleep_ns: 0, spin_budget_ns }
+            }
             Policy::Interrupt => Plan { path: Path::Asynchronous, sleep_ns: 0, spin_budget_ns: 0 },
             Policy::Hybrid => self.hybrid(kind, bytes, now),
         }
@@ -310,6 +317,8 @@ mod tests {
         let now = after(&mut history, CommandKind::Read, 4096, &[1_000_000_000; 3]);
         assert_eq!(history.decide(Policy::Polled, CommandKind::Read, 4096, now).spin_budget_ns, FOREVER);
         assert_eq!(history.decide(Policy::Interrupt, CommandKind::Read, 512, now).path, Path::Asynchronous);
+        let near_data = history.decide(Policy::Polled, CommandKind::NearData, 4096, now);
+        assert_eq!((near_data.path, near_data.spin_budget_ns), (Path::Synchronous, NEAR_DATA_SPIN_NS));
     }
 
     /// What became of some reads of 4 KiB.

@@ -25,7 +25,7 @@ use nearside_fsrlib::{
 };
 use nearside_random::Rng;
 use nearside_spec::Status;
-use nearside_store::{Dram, File, FileOptions, Store};
+use nearside_store::{Delay, Dram, File, FileOptions, Modelled, Store};
 
 #[path = "tcp/reconnecting.rs"]
 mod reconnecting;
@@ -295,6 +295,23 @@ fn what_a_hosts_word_is_worth_is_said_per_host() {
             Some(said) => assert!(lines == 0 && failed.contains(said), "{name} for {who:?}: {failed:?}"),
         }
     }
+}
+
+/// What a drive takes long for leaves its host's core alone, by every policy; a read is polled to its end.
+#[test]
+fn who_polls_sleeps_while_a_near_data_command_takes_long() {
+    let store = Modelled::new(Dram::new(1 << 20, 512).unwrap(), Delay::fixed(20_000_000).medium());
+    let (_server, address) = serve(store, None);
+    let controller = connect(&address, HostOptions::default());
+    let transport = TcpTransport::over(&controller, Policy::Polled, TscClock::new()).unwrap();
+    let mut session = Session::new(transport, Arc::new(TscClock::new()));
+    session.transport_mut().read(0, &mut [0; 512]).unwrap();
+    let polled = session.transport_mut().initiator().account();
+    assert_eq!((polled.sleeps, polled.stalls), (0, 0), "{polled:?}");
+    let nothing = session.stream(&Ask::path("/", Operation::Stat), |_| ControlFlow::Continue(()));
+    assert!(matches!(nothing, Err(Error::Refused(Failure::NoVolume(_)))), "{nothing:?}");
+    let slept = session.transport_mut().initiator().account();
+    assert!(slept.stalls == 1 && slept.sleeps > 0, "{slept:?}");
 }
 
 #[test]

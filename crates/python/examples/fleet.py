@@ -25,8 +25,6 @@ import tempfile
 import time
 
 LIBC = ctypes.CDLL(None)
-#: How the end of a drive's work is learned: who waits for one leaves its core to the others.
-WAITS = "interrupt"
 #: Of so many lines a log or a table is made, again and again.
 DISTINCT = 100_000
 #: Queries before those that are measured: Ray starts processes for them.
@@ -48,8 +46,6 @@ def start(*words):
 class Ray:
     """Ray Data over drives, in this process."""
 
-    options = {"completion": WAITS}
-
     def __init__(self, args):
         import ray
 
@@ -63,21 +59,21 @@ class Ray:
         self.errors = nearside.ray.DriveError
 
     def count(self, drives):
-        return self.drives.search(drives, "ERROR", "/var/log", options=self.options).count()
+        return self.drives.search(drives, "ERROR", "/var/log").count()
 
     def chosen(self, drives):
         from ray.data.expressions import col
 
-        rows = self.drives.select(drives, "/var/trips.csv", options=self.options).filter(expr=col("price") > 99.9)
+        rows = self.drives.select(drives, "/var/trips.csv").filter(expr=col("price") > 99.9)
         return rows.select_columns(["drive", "city"]).to_pandas().to_dict("records")
 
     def groups(self, drives):
-        asked = {"group_by": ["city"], "aggregate": ["count(*)", "sum(price)"], "options": self.options}
+        asked = {"group_by": ["city"], "aggregate": ["count(*)", "sum(price)"]}
         made = self.drives.aggregate(drives, "/var/trips.csv", **asked)
         return made.to_pandas().to_dict("records")
 
     def lost(self, drives):
-        self.drives.search(drives, "ERROR", "/var/log", timeout=5, retries=0, options=self.options).count()
+        self.drives.search(drives, "ERROR", "/var/log", timeout=5, retries=0).count()
 
     def end(self):
         self.ray.shutdown()
@@ -109,7 +105,7 @@ class Ballista:
 
     def sql(self, drives, query, *words):
         named = [word for drive in drives for word in ("-d", drive)]
-        how = ["--scheduler", self.scheduler, "--completion", WAITS, "--output", "jsonl"]
+        how = ["--scheduler", self.scheduler, "--output", "jsonl"]
         asked = [self.program, "sql", *how, *words, *named, query]
         ran = subprocess.run(asked, capture_output=True, text=True, preexec_fn=with_parent)
         if ran.returncode:
