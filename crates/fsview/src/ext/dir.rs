@@ -12,7 +12,7 @@ use super::inode::Body;
 use super::superblock::Superblock;
 use super::{Volume, body};
 use crate::name;
-use crate::{DirCursor, DirEntry, Error, FileKind, Ino, Inode, RunPlace, Source};
+use crate::{DirCursor, DirEntry, Error, FileKind, Ino, Inode, Name, RunPlace, Source};
 
 /// Bytes of an entry with a name of usual length.
 const USUAL_ENTRY: usize = 32;
@@ -427,7 +427,7 @@ impl<S: Source> Directory<'_, S> {
                 return Err(bad("an entry names the directory itself"));
             }
             entries.push(DirEntry {
-                name: entry.name.into(),
+                name: Name::from_slice(entry.name),
                 ino: Ino(entry.ino),
                 kind: kind_of(entry.kind),
                 place: base.saturating_add(inside),

@@ -13,7 +13,7 @@ use super::node;
 use super::roll::names_shown;
 use super::superblock::Superblock;
 use crate::name;
-use crate::{DirCursor, DirEntry, Error, FileKind, Ino, Inode, Source};
+use crate::{DirCursor, DirEntry, Error, FileKind, Ino, Inode, Name, Source};
 
 /// The level from which the table stops growing.
 const HALF: u32 = 31;
@@ -175,7 +175,7 @@ impl<'a, S: Source> Dir<'a, S> {
         let entries = self.cp.roll.entries(self.ino).filter(|_| from.place <= ROLLED_PLACE);
         for (name, ino) in entries {
             into.push(DirEntry {
-                name: name.into(),
+                name: Name::from_slice(name),
                 ino: self.named(ino)?,
                 kind: Some(FileKind::Regular),
                 place: ROLLED_PLACE,
@@ -211,7 +211,7 @@ impl<'a, S: Source> Dir<'a, S> {
                     return Err(bad("it names the directory itself"));
                 }
                 into.push(DirEntry {
-                    name: entry.name.into(),
+                    name: Name::from_slice(entry.name),
                     ino: self.named(entry.ino)?,
                     kind: entry.kind,
                     place,
