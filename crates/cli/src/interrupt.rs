@@ -2,8 +2,9 @@
 //!
 //! Most commands end at once, as programs do, and their work with them: a drive in this process ends, one
 //! behind a socket or a network sees its peer go. A drive behind this host's kernel sees nothing: it has to
-//! be told first ([`to_cancel`]). What measures shows what it has ([`until_told`]). What has made mounts and
-//! swap areas undoes them ([`to_undo`]).
+//! be told first ([`to_cancel`]). What would leave something half done undoes that ([`to_end`]). What
+//! measures shows what it has ([`until_told`]). What has made mounts and swap areas undoes them
+//! ([`to_undo`]). A signal that the program was started to ignore, as by nohup, ends none of them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -17,20 +18,34 @@ use crate::failure::{Failure, INTERRUPTED};
 const GRACE: Duration = Duration::from_secs(1);
 
 static TOLD: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+/// Whether what is under way is to be cancelled, and waited for.
+static CANCELS: AtomicBool = AtomicBool::new(false);
 
-/// Whether a signal has come, for one of the two below.
+/// Whether a signal has come, for one of those below.
 pub fn is_told() -> bool {
     TOLD.load(Ordering::Relaxed)
 }
 
 fn listen(mut signal: impl FnMut(bool) + Send + 'static) -> Result<Arc<AtomicBool>, Failure> {
+    // Once it is blocked the system hands over a signal that is ignored as well.
+    let ignored = ignored(&std::fs::read_to_string("/proc/self/status").unwrap_or_default());
     let mut signals = Termination::new().map_err(|e| Failure::Message(format!("signals: {e}")))?;
     std::thread::spawn(move || {
-        while signals.wait().is_ok() {
-            signal(TOLD.swap(true, Ordering::Relaxed));
+        while let Ok(name) = signals.wait() {
+            if !ignored.contains(&name) {
+                signal(TOLD.swap(true, Ordering::Relaxed));
+            }
         }
     });
     Ok(TOLD.clone())
+}
+
+/// Which of the signals a process ignores whose status that is (proc_pid_status(5)).
+fn ignored(status: &str) -> Vec<&'static str> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    let signals = [(1, "SIGHUP"), (2, "SIGINT"), (15, "SIGTERM")];
+    signals.into_iter().filter(|(nr, _)| mask & (1 << (nr - 1)) != 0).map(|(_, name)| name).collect()
 }
 
 fn end() -> ! {
@@ -67,12 +82,40 @@ pub fn to_undo() -> Result<(), Failure> {
 /// # Errors
 /// Signals cannot be listened for.
 pub fn to_cancel() -> Result<Arc<AtomicBool>, Failure> {
+    CANCELS.store(true, Ordering::Relaxed);
+    to_end(|| {})?;
+    Ok(TOLD.clone())
+}
+
+/// A signal ends the program, after `undo`; where [`to_cancel`] was called as well, after what is under way
+/// was cancelled. Call it before any other thread is there; again, it listens no second time.
+///
+/// # Errors
+/// Signals cannot be listened for.
+pub fn to_end(undo: impl Fn() + Send + 'static) -> Result<(), Failure> {
     static LISTENS: AtomicBool = AtomicBool::new(false);
     if LISTENS.swap(true, Ordering::Relaxed) {
-        return Ok(TOLD.clone());
+        return Ok(());
     }
-    listen(|_| {
-        std::thread::sleep(GRACE);
+    let told = listen(move |_| {
+        if CANCELS.load(Ordering::Relaxed) {
+            std::thread::sleep(GRACE);
+        }
+        undo();
         end();
-    })
+    });
+    told.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ignored;
+
+    #[test]
+    fn what_nohup_has_ignored_is_known() {
+        let status = |mask: &str| format!("Name:\tnearside\nSigBlk:\tffff\nSigIgn:\t{mask}\nSigCgt:\t0\n");
+        assert_eq!(ignored(&status("0000000000001001")), ["SIGHUP"]);
+        assert_eq!(ignored(&status("0000000000004007")), ["SIGHUP", "SIGINT", "SIGTERM"]);
+        assert!(ignored(&status("0000000000001000")).is_empty() && ignored("").is_empty());
+    }
 }

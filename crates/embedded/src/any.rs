@@ -134,7 +134,7 @@ impl AnyStore {
             let (disk, volume) = logical(rest)?;
             return AnyStore::image(Path::new(disk), options)?.logical_volume(None, &volume);
         }
-        if let Some(path) = word("file:") {
+        if let Some(path) = word(FILE) {
             return Ok(AnyStore::File(File::open(path, options)?));
         }
         let file = File::open(path, options)?.unpacked(options)?;
@@ -194,6 +194,14 @@ impl AnyStore {
 fn invalid(reason: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, reason)
 }
+
+/// Whether a user's name of an image has one of the words of [`AnyStore::image`], and so is no path.
+pub(crate) fn has_word(name: &OsStr) -> bool {
+    [FILE, QCOW2, LVM].iter().any(|word| name.as_bytes().starts_with(word.as_bytes()))
+}
+
+/// The word of a file as it is.
+const FILE: &str = "file:";
 
 /// The word of a disk image.
 const QCOW2: &str = "qcow2:";
@@ -308,7 +316,7 @@ impl<'a> Word<'a> {
             return Ok(Word::Volume(Box::new(Word::parse(&rest[..disk.len()])?), volume));
         }
         let mapped = part("pmem:");
-        let path = mapped.or_else(|| part("file:")).unwrap_or(word);
+        let path = mapped.or_else(|| part(FILE)).unwrap_or(word);
         if path.is_empty() {
             return Err(invalid(format!("store {word:?} names no file")));
         }

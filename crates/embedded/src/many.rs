@@ -13,14 +13,19 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nearside_clock::{Clock, TscClock};
 use nearside_driver::Error;
-use nearside_driver::tcp::{self, Address, Addresses, TCP, subtype};
+use nearside_driver::tcp::{self, Address, TCP, subtype};
+
+use crate::any::has_word;
+use crate::named::Place;
 
 /// What the name of a discovery service begins with.
 const DISCOVER: &str = "discover:";
@@ -34,7 +39,7 @@ const MOST: usize = 16_384;
 /// `nvme+tcp://HOST:PORT/NQN/NSID`; any other name for itself. They are in the order of the names, images of
 /// a folder in that of theirs, namespaces in that of the service's log page and of their numbers. What is
 /// there by itself, or was listed before, is not listed again: a namespace is known by its subsystem's name
-/// and its number, by whichever address.
+/// and its number, by whichever address, and an image by its file, by whichever of its paths and names.
 ///
 /// `network` gives what this host says of itself to services and to subsystems, where there is a service.
 ///
@@ -47,7 +52,7 @@ pub fn drives_of(
 ) -> Result<Vec<OsString>, String> {
     let lists = names.iter().map(|name| listed(name, &network)).collect::<Result<Vec<_>, String>>()?;
     let alone = names.iter().zip(&lists).filter(|(_, list)| list.is_none());
-    let mut known: BTreeSet<OsString> = alone.map(|(name, _)| identity(name)).collect();
+    let mut known: BTreeSet<Identity> = alone.map(|(name, _)| identity(name)).collect();
     let mut all = Vec::with_capacity(names.len());
     for (name, list) in names.into_iter().zip(lists) {
         match list {
@@ -64,13 +69,45 @@ pub(crate) fn service_of(name: &OsStr) -> Option<&OsStr> {
 }
 
 /// What tells a drive from others.
-fn identity(name: &OsStr) -> OsString {
-    let address = name.to_str().filter(|name| Address::is_meant(name));
-    let address = address.and_then(|name| name.parse::<Addresses>().ok());
-    match address.as_ref().and_then(|addresses| addresses.each().first()) {
-        Some(Address { subsystem, nsid: Some(nsid), .. }) => format!("{subsystem}/{nsid}").into(),
-        _ => name.to_owned(),
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Identity {
+    /// A subsystem's name, and the number of a namespace of it.
+    Namespace(String, u32),
+    /// The device and inode of a file that is there.
+    File(u64, u64),
+    /// No more is known.
+    Name(OsString),
+}
+
+fn identity(name: &OsStr) -> Identity {
+    let known = match Place::of(name) {
+        Ok(Place::Network(addresses)) => match addresses.each().first() {
+            Some(Address { subsystem, nsid: Some(nsid), .. }) => {
+                Some(Identity::Namespace(subsystem.clone(), *nsid))
+            }
+            _ => None,
+        },
+        Ok(place) => path_of(&place).and_then(|path| {
+            let file = fs::metadata(path).ok()?;
+            Some(Identity::File(file.dev(), file.ino()))
+        }),
+        Err(_) => None,
+    };
+    known.unwrap_or_else(|| Identity::Name(name.to_owned()))
+}
+
+/// The path of a place on this machine, where its name is that path and has no word before it.
+fn path_of<'n>(place: &Place<'n>) -> Option<&'n Path> {
+    match *place {
+        Place::Image(path) | Place::Device(path) if !has_word(path.as_os_str()) => Some(path),
+        _ => None,
     }
+}
+
+/// The name of an image at that path: itself, unless it would be a name of another kind.
+fn name_of(path: PathBuf) -> OsString {
+    let is_path = Place::of(path.as_os_str()).is_ok_and(|place| path_of(&place).is_some());
+    if is_path { path.into_os_string() } else { Path::new(".").join(path).into_os_string() }
 }
 
 /// What a name lists; `None`: it is that of one drive.
@@ -99,7 +136,8 @@ fn listed(
 }
 
 /// The images in a folder, in the order of their names: files that end in `.img`, `.raw`, `.qcow2`, `.gz` and
-/// `.zst`.
+/// `.zst`. A path that would be a name of another kind, as `file:y/one.img` in a folder `file:y`, has `./`
+/// before it.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -113,7 +151,7 @@ pub fn images_in(folder: &Path) -> io::Result<Vec<OsString>> {
         }
     }
     images.sort();
-    Ok(images.into_iter().map(OsString::from).collect())
+    Ok(images.into_iter().map(name_of).collect())
 }
 
 /// Names of the namespaces that a service has for this host; of too many the first.
@@ -157,4 +195,28 @@ fn namespaces_of<'a>(
         }
     }
     Err(failures.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_images_path_is_no_other_name() {
+        for (path, name) in [
+            ("y/one.img", "y/one.img"),
+            ("/unix:y/one.img", "/unix:y/one.img"),
+            ("a:b/one.img", "a:b/one.img"),
+            ("y/file:one.img", "y/file:one.img"),
+            ("file:y/one.img", "./file:y/one.img"),
+            ("lvm:y/one.img", "./lvm:y/one.img"),
+            ("qcow2:one.img", "./qcow2:one.img"),
+            ("unix:/one.img", "./unix:/one.img"),
+            ("vfio-user:y/one.img", "./vfio-user:y/one.img"),
+            ("discover:h/one.img", "./discover:h/one.img"),
+            ("nvme+tcp://h/one.img", "./nvme+tcp://h/one.img"),
+        ] {
+            assert_eq!(name_of(path.into()), name, "{path}");
+        }
+    }
 }

@@ -200,7 +200,13 @@ fn names_that_stand_for_many() {
     // What stands there by itself is there once, and where it stands.
     let drive = OsStr::new("nvme+tcp://h/nqn.2026-11.example:x/1");
     let found = of(&[all, drive, b.as_os_str(), all]).unwrap();
-    assert_eq!(found, [a, c, drive.to_owned(), b]);
+    assert_eq!(found, [a.clone(), c.clone(), drive.to_owned(), b]);
+    // An image is its file, by whichever path and name.
+    let (spelled, elsewhere) = (path("./b.raw"), tempfile::tempdir().unwrap());
+    let link = elsewhere.path().join("link");
+    std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+    std::fs::hard_link(path("a.img"), path("z.img")).unwrap();
+    assert_eq!(of(&[&spelled, all, link.as_os_str()]).unwrap(), [spelled.clone(), a, c]);
     assert!(of(&[]).unwrap().is_empty());
     let keyless = || -> Result<tcp::Options, String> { Err("there are no keys".to_owned()) };
     assert_eq!(drives_of(vec!["discover:h".into()], keyless).unwrap_err(), "there are no keys");

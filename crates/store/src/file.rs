@@ -117,6 +117,9 @@ pub(crate) struct OpenFile {
     lends: bool,
     notes: Vec<String>,
     writer: Option<String>,
+    /// The file that this one was unpacked of, with its lock: who would write that, or remove it, is to know
+    /// that it is read.
+    _packed: Option<File>,
 }
 
 impl File {
@@ -200,13 +203,15 @@ impl File {
                 lends: lends && read_only && writer.is_none(),
                 notes,
                 writer,
+                _packed: None,
             }),
         })
     }
 
-    /// A file that is this process's alone, read in the name of another.
-    pub(crate) fn nameless(file: fs::File, path: &Path, options: FileOptions) -> io::Result<File> {
+    /// A file that is this process's alone, read in the name of the one that it was unpacked of.
+    pub(crate) fn nameless(file: fs::File, packed: &File, options: FileOptions) -> io::Result<File> {
         let FileOptions { block_size, backend, lends, .. } = options;
+        let path = packed.path();
         let len = file::size(&file)?;
         let capacity = whole_blocks(len, block_size)
             .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
@@ -225,6 +230,7 @@ impl File {
                 lends,
                 notes: Vec::new(),
                 writer: None,
+                _packed: Some(packed.clone()),
             }),
         })
     }

@@ -59,7 +59,7 @@ impl Packed {
 impl File {
     /// What an open file holds, where its name ends in `.gz` or `.zst` and its bytes begin as gzip's or
     /// Zstandard's do; else the file itself. Its bytes alone do not say so: the first of a raw disk are its
-    /// guest's.
+    /// guest's. The file stays open, and locked, as long as what it holds is read.
     ///
     /// # Errors
     /// `InvalidData` where it is damaged; `FileTooLarge` where it holds more than 8 GiB; `ResourceBusy` where
@@ -99,7 +99,7 @@ fn unpacked(file: File, options: FileOptions, most: u64) -> io::Result<File> {
         None => ended.map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string())),
     };
     ended.and_then(|()| out.end().map_err(in_folder)).map_err(failed)?;
-    File::nameless(target, file.path(), options)
+    File::nameless(target, &file, options)
 }
 
 /// A file from its beginning, whatever others do with its descriptor.
@@ -234,12 +234,24 @@ fn frames(mut source: BufReader<At<'_>>, out: &mut Out<'_>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Disk, Store};
+    use crate::{Access, Disk, Store};
 
     fn packed(bytes: &[u8]) -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), bytes).unwrap();
         file
+    }
+
+    /// Who would write it keeps out while what it holds is read.
+    #[test]
+    fn what_is_unpacked_is_locked() {
+        let file = packed(&gzip(&disk()));
+        let options = FileOptions::read();
+        let reading = unpacked(File::open(file.path(), options).unwrap(), options, 1 << 20).unwrap();
+        let write = || File::open(file.path(), FileOptions { access: Access::ServeBuffered, ..options });
+        assert_eq!(write().unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+        drop(reading);
+        write().unwrap();
     }
 
     fn open(file: &tempfile::NamedTempFile, most: u64) -> io::Result<Vec<u8>> {

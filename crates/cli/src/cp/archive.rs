@@ -10,13 +10,14 @@ use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use tar::{Builder, EntryType, Header};
 
 use nearside_fsrlib::Acl;
 
 use super::attributes::Attribute;
-use super::{BY_ACL, Destination, Done, Item, Range, Trouble, empty};
-use crate::failure::{Failure, complain_about, words};
+use super::{BY_ACL, Destination, Done, Item, Range, Trouble, broken, empty};
+use crate::failure::{Failure, complain_about};
 use crate::format;
 use crate::users::Users;
 
@@ -114,16 +115,15 @@ impl Archive {
         Ok(Archive { builder, name: path.to_owned(), users, promised: 0, came: 0 })
     }
 
-    /// No more can be written: that ends it all.
-    fn broken(&self, error: &io::Error) -> Failure {
-        match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure::Pipe,
-            _ => Failure::Message(format!("{}: {}", self.name.display(), words(error))),
-        }
+    /// Leaves it as far as it has come, without its end, which would make it look whole.
+    pub fn abandon(mut self) {
+        let _ = self.builder.get_mut().flush();
+        // The builder would write the end.
+        std::mem::forget(self);
     }
 
     fn done(&self, result: io::Result<()>) -> Done {
-        result.map_err(|error| Trouble::Command(self.broken(&error)))
+        result.map_err(|error| Trouble::Command(broken(&self.name, &error)))
     }
 
     /// A header; a link leads to `link`, and data of `len` bytes follow, of which a file of so many is made
@@ -269,9 +269,21 @@ impl Destination for Archive {
     }
 
     fn write(&mut self, _offset: u64, bytes: &[u8]) -> Done {
-        self.came += bytes.len() as u64;
-        let written = self.builder.get_mut().write_all(bytes);
-        self.done(written)
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match self.builder.get_mut().write(rest) {
+                Ok(0) => return self.done(Err(io::ErrorKind::WriteZero.into())),
+                Ok(n) => {
+                    self.came += n as u64;
+                    rest = &rest[n..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // They lie in a mapping, and are gone: zeros take their place.
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::FAULT) => return Err(error.into()),
+                Err(error) => return self.done(Err(error)),
+            }
+        }
+        Ok(())
     }
 
     fn end(&mut self, item: &Item, whole: bool) -> Done {
@@ -284,7 +296,7 @@ impl Destination for Archive {
 
     fn finish(&mut self) -> Result<(), Failure> {
         let ended = self.builder.finish().and_then(|()| self.builder.get_mut().flush());
-        ended.map_err(|error| self.broken(&error))
+        ended.map_err(|error| broken(&self.name, &error))
     }
 }
 

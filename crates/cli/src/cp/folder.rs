@@ -8,18 +8,19 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, SeekFrom, Timespec, Timestamps, Uid, chmod, chmodat, chownat,
-    copy_file_range, fchmod, fchown, fstat, fstatfs, futimens, linkat, makedev, mkdirat, mknodat, openat,
-    seek, sendfile, statat, symlinkat, unlinkat, utimensat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid, chmod, chmodat,
+    chownat, copy_file_range, fchmod, fchown, fstat, fstatfs, ftruncate, futimens, linkat, makedev, mkdirat,
+    mknodat, openat, seek, sendfile, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::attributes::{Attribute, Copied};
-use super::{BY_ACL, Destination, Done, How, Item, Range, Trouble, empty};
+use super::{BY_ACL, Destination, Done, How, Item, Range, Trouble, empty, refuse_in_use};
 use crate::failure::{Failure, words};
 use crate::format;
 use crate::hand_on::Piece;
@@ -39,6 +40,13 @@ const SHARE_NO_BLOCKS: [u64; 2] = [0xef53, 0x0102_1994];
 const WRITTEN: usize = 128 << 10;
 /// Bits of a mode that say what may be done with the file.
 const BITS: u16 = 0o7777;
+/// Those of them that give nobody the rights of another, and those of a directory: in one, the sticky bit
+/// takes rights away.
+const PLAIN: u16 = 0o777;
+const PLAIN_OF_A_DIRECTORY: u16 = 0o1777;
+/// How often, and after what time each, who ends the program asks for a file that is just written to.
+const TRIES: usize = 100;
+const TRY: Duration = Duration::from_millis(10);
 
 /// What the copy of a source is called.
 #[derive(Default)]
@@ -63,14 +71,69 @@ pub struct Folder {
     here: (Vec<u8>, Arc<OwnedFd>),
     /// Of each directory that copies are under way in, whether it was made.
     made: Vec<bool>,
-    open: Option<Open>,
+    half: Half,
 }
 
 /// A file that is being written.
 struct Open {
     file: File,
-    /// Whether it was made for this.
-    made: bool,
+    /// Its folder, and its name there, where it was made for this.
+    made: Option<(Arc<OwnedFd>, Vec<u8>)>,
+}
+
+impl Open {
+    /// Half of it is not to be taken for it. What was there before is empty again.
+    fn undo(self) -> rustix::io::Result<()> {
+        match self.made {
+            Some((folder, name)) => unlinkat(&folder, &name[..], AtFlags::empty()),
+            None => ftruncate(&self.file, 0),
+        }
+    }
+}
+
+/// The file of which a part is written, if there is one: a thread that ends the program undoes it, too.
+#[derive(Clone, Default)]
+pub struct Half(Arc<Mutex<Option<Open>>>);
+
+impl Half {
+    fn lock(&self) -> MutexGuard<'_, Option<Open>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn undo(&self) -> rustix::io::Result<()> {
+        self.lock().take().map_or(Ok(()), Open::undo)
+    }
+
+    /// Undoes it before the program ends, and has no other begun. A call that writes to it is waited for a
+    /// second.
+    pub fn abandon(&self) {
+        for _ in 0..TRIES {
+            let mut open = match self.0.try_lock() {
+                Ok(open) => open,
+                Err(TryLockError::Poisoned(open)) => open.into_inner(),
+                Err(TryLockError::WouldBlock) => {
+                    std::thread::sleep(TRY);
+                    continue;
+                }
+            };
+            let _ = open.take().map(Open::undo);
+            std::mem::forget(open);
+            return;
+        }
+    }
+
+    /// The file, where one is open, as it is; from here on it is whole, with its length, as it may end in a
+    /// hole.
+    fn whole(&self, size: u64) -> Result<Option<(File, Stat)>, Trouble> {
+        let mut open = self.lock();
+        let Some(Open { file, .. }) = &*open else { return Ok(None) };
+        let is = fstat(file)?;
+        // A change that changes nothing costs its file system as much as another.
+        if u64::try_from(is.st_size) != Ok(size) {
+            file.set_len(size)?;
+        }
+        Ok(open.take().map(|open| (open.file, is)))
+    }
 }
 
 /// A path's directory and name.
@@ -106,7 +169,8 @@ fn own(
         Ok(()) => Ok(mode(item.entry.mode & BITS)),
         Err(Errno::PERM | Errno::INVAL) if !geteuid().is_root() => {
             let _ = chown(None, group);
-            Ok(mode(item.entry.mode & 0o777))
+            let directory = format::is_directory(item.entry.mode);
+            Ok(mode(item.entry.mode & if directory { PLAIN_OF_A_DIRECTORY } else { PLAIN }))
         }
         Err(errno) => Err(errno.into()),
     }
@@ -135,13 +199,30 @@ fn has_other_names(folder: &OwnedFd, name: &[u8], flags: AtFlags) -> Result<bool
     Ok(FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink > 1)
 }
 
+/// Takes a name away from what is in a copy's place, unless that is a file that anybody uses.
+fn make_way(folder: &OwnedFd, name: &[u8]) -> Done {
+    let kind = FileType::from_raw_mode(statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode);
+    if kind == FileType::RegularFile {
+        let open = |flags: OFlags| openat(folder, name, flags | OFlags::NONBLOCK, Mode::empty());
+        let only_read = TO_WRITE.difference(OFlags::WRONLY) | OFlags::RDONLY;
+        // Who may not read it has no image there.
+        if let Ok(file) = open(TO_WRITE).or_else(|_| open(only_read)) {
+            refuse_in_use(&File::from(file))?;
+        }
+    }
+    match unlinkat(folder, name, AtFlags::empty()) {
+        Err(Errno::ISDIR) => Err(Trouble::Item(DIRECTORY_THERE.into())),
+        gone => Ok(gone?),
+    }
+}
+
 impl Folder {
     /// The folder that the user names.
-    pub fn open(path: &Path, how: How) -> io::Result<Folder> {
+    pub fn open(path: &Path, how: How, half: Half) -> io::Result<Folder> {
         let root = Arc::new(rustix::fs::open(path, FOLDER, Mode::empty())?);
         let here = (Vec::new(), root.clone());
         let may_share = !SHARE_NO_BLOCKS.contains(&(fstatfs(&root)?.f_type as u64));
-        Ok(Folder { top: Top::default(), root, may_share, how, here, made: Vec::new(), open: None })
+        Ok(Folder { top: Top::default(), root, may_share, how, here, made: Vec::new(), half })
     }
 
     /// A folder below the root, by its path.
@@ -175,10 +256,7 @@ impl Folder {
         let name = split(&item.to).1;
         match make(&folder, name) {
             Err(Errno::EXIST) => {
-                match unlinkat(&folder, name, AtFlags::empty()) {
-                    Err(Errno::ISDIR) => return Err(Trouble::Item(DIRECTORY_THERE.into())),
-                    gone => gone?,
-                }
+                make_way(&folder, name)?;
                 make(&folder, name)?;
             }
             made => made?,
@@ -198,13 +276,13 @@ impl Folder {
         let made = match make() {
             // What has other names is not written into where links are kept, nor through a link to it.
             Err(Errno::EXIST) if self.how.all && has_other_names(&folder, name, look)? => {
-                unlinkat(&folder, name, AtFlags::empty())?;
+                make_way(&folder, name)?;
                 make()
             }
             made => made,
         };
         match made {
-            Ok(file) => Ok(Open { file: file.into(), made: true }),
+            Ok(file) => Ok(Open { file: file.into(), made: Some((folder.clone(), name.to_vec())) }),
             // Whoever is to read a pipe is not waited for.
             Err(Errno::EXIST) => match openat(&folder, name, TO_WRITE | OFlags::NONBLOCK, Mode::empty()) {
                 Ok(file) => {
@@ -213,7 +291,7 @@ impl Folder {
                         return Err(Trouble::Item("What is no regular file is in its place".into()));
                     }
                     empty(&file)?;
-                    Ok(Open { file, made: false })
+                    Ok(Open { file, made: None })
                 }
                 Err(Errno::NXIO) => Err(Trouble::Item("What is no regular file is in its place".into())),
                 Err(Errno::LOOP) => Err(Trouble::Item("A symbolic link is in its place".into())),
@@ -348,12 +426,15 @@ impl Destination for Folder {
     }
 
     fn begin(&mut self, item: &Item, _ranges: &[Range]) -> Done {
-        self.open = Some(self.create(item)?);
+        let half = self.half.clone();
+        // What is made is known before anybody ends the program.
+        let mut open = half.lock();
+        *open = Some(self.create(item)?);
         Ok(())
     }
 
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Done {
-        match &self.open {
+        match &*self.half.lock() {
             Some(open) => Ok(open.file.write_all_at(bytes, offset)?),
             None => Ok(()),
         }
@@ -364,7 +445,8 @@ impl Destination for Folder {
     }
 
     fn hand_on(&mut self, offset: u64, len: usize, piece: Piece<'_>) -> usize {
-        let Some(Open { file, .. }) = &self.open else { return 0 };
+        let open = self.half.lock();
+        let Some(Open { file, .. }) = &*open else { return 0 };
         let Piece::Image(image, at) = piece else {
             // It was empty, and has its length at the end.
             return len;
@@ -388,20 +470,14 @@ impl Destination for Folder {
     }
 
     fn end(&mut self, item: &Item, whole: bool) -> Done {
-        let Some(Open { file, made }) = self.open.take() else { return Ok(()) };
         if !whole {
-            // Half of it is not to be taken for it.
-            if made {
-                let folder = self.above(item)?;
-                unlinkat(&folder, split(&item.to).1, AtFlags::empty())?;
-            }
-            return Ok(());
+            return Ok(self.half.undo()?);
         }
-        // A change that changes nothing costs its file system as much as another.
-        let is = fstat(&file)?;
-        if u64::try_from(is.st_size) != Ok(item.entry.size) {
-            file.set_len(item.entry.size)?;
+        let is_whole = self.half.whole(item.entry.size);
+        if is_whole.is_err() {
+            let _ = self.half.undo();
         }
+        let Some((file, is)) = is_whole? else { return Ok(()) };
         if self.how.preserve {
             let is_own = |user: Option<Uid>, group: Option<Gid>| {
                 user.is_none_or(|user| user.as_raw() == is.st_uid)
@@ -422,5 +498,12 @@ impl Destination for Folder {
 
     fn finish(&mut self) -> Result<(), Failure> {
         Ok(())
+    }
+}
+
+impl Drop for Folder {
+    /// Whatever has ended the copying.
+    fn drop(&mut self) {
+        let _ = self.half.undo();
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! How a file passes: [`walk`] lists its directory by one command of the drive's, takes small files from
 //! where the page cache has them or asks for many at a time, has large ones handed on as `cat` does, and
-//! hands what comes to a [`Destination`]: a folder of this host ([`folder`]) or an archive ([`archive`]).
-//! Names come from the volume, which may be anybody's: below the folder that the command line names no link
-//! is followed.
+//! hands what comes to a [`Destination`]: a folder of this host ([`folder`]), an archive ([`archive`]), or
+//! for one file an open pipe ([`stream`]). Names come from the volume, which may be anybody's: below the
+//! folder that the command line names no link is followed. Of a file that does not come whole nothing is
+//! left, also where the drive fails or the user ends the command.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -14,15 +15,17 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use nearside_dma::file::Lock;
+use nearside_dma::file::{Lock, lock_over};
 use nearside_dma::in_use;
 use nearside_fsrlib::{Ask, FileEntry, Operation, Record};
+use rustix::io::Errno;
 
 use crate::args::DriveArgs;
 use crate::drive::{self, Drive};
 use crate::failure::{Failure, Outcome, complain, complain_of, words};
 use crate::format;
 use crate::hand_on::Piece;
+use crate::interrupt;
 use crate::mounted::join;
 use crate::out::Out;
 use crate::users::{NamesArgs, Users};
@@ -30,11 +33,13 @@ use crate::users::{NamesArgs, Users};
 mod archive;
 mod attributes;
 mod folder;
+mod stream;
 mod walk;
 
 use archive::Archive;
 use attributes::{Attribute, Which};
-use folder::{Folder, Top};
+use folder::{Folder, Half, Top};
+use stream::Stream;
 use walk::Copy;
 
 const EXAMPLES: &str = "\
@@ -45,8 +50,10 @@ Examples:
   nearside cp -d disk.img --tar - /etc | tar -tf -
   nearside cp -d disk.img --tar home.tar --names /home    # owners by the volume's own names, and by numbers
 
-Exit status: 0 all is copied, 1 something is not, 2 the drive failed. Below DEST no symbolic link is followed: one that is in a
-file's place is an error, and so is a file there of another source (where directories of theirs meet, GNU cp keeps the last).
+Exit status: 0 all is copied, 1 something is not, 2 the drive failed. A file that does not come whole is removed, or left empty
+where there was one, also after Ctrl-C; an archive then has no end. A file that a program has locked, as this one has the image,
+is not written to, nor replaced. Below DEST no symbolic link is followed: one that is in a file's place is an error, and so is a
+file there of another source (where directories of theirs meet, GNU cp keeps the last).
 -p keeps ACLs with modes, -a other extended attributes too, as far as the caller may set them and the destination keeps them; an
 archive has both (tar --xattrs --acls unpacks them).";
 
@@ -141,17 +148,40 @@ impl Range {
     }
 }
 
-/// Empties a file that copies go to, unless anybody uses it: it may be the image that they come from. What is
-/// no regular file is left as it is.
+/// Refuses a file that anybody uses and that is to be emptied, or to lose a name: it may be the image that
+/// copies come from.
+fn refuse_in_use(file: &fs::File) -> io::Result<()> {
+    match in_use::take(file, Lock::Exclusive) {
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Err(error),
+        // Who may only read it cannot have that lock, and asks who would keep it out.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::BADF) => match lock_over(file, 0) {
+            Ok(Some(_)) => {
+                let who = Some(in_use::lockers(file)).filter(|who| !who.is_empty());
+                let who = who.as_deref().unwrap_or("another program");
+                Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("{who} has it locked")))
+            }
+            _ => Ok(()),
+        },
+        // Where there are no locks, nobody has one.
+        _ => Ok(()),
+    }
+}
+
+/// Empties a file that copies go to, unless anybody uses it. What is no regular file is left as it is.
 fn empty(file: &fs::File) -> io::Result<()> {
     if file.metadata()?.is_file() {
-        match in_use::take(file, Lock::Exclusive) {
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => return Err(error),
-            // Where there are no locks, nobody has one.
-            _ => file.set_len(0)?,
-        }
+        refuse_in_use(file)?;
+        file.set_len(0)?;
     }
     Ok(())
+}
+
+/// No more can be written to `place`: that ends it all.
+fn broken(place: &Path, error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::Pipe,
+        _ => Failure::Message(format!("{}: {}", place.display(), words(error))),
+    }
 }
 
 /// Why something is not copied.
@@ -251,6 +281,11 @@ pub fn run(mut args: CpArgs) -> Outcome {
     if args.names.are_asked() && args.tar.is_none() {
         return Err(Failure::Message("cp: --names is of archives (--tar): copies have numbers".into()));
     }
+    let half = Half::default();
+    if args.tar.is_none() {
+        let half = half.clone();
+        interrupt::to_end(move || half.abandon())?;
+    }
     let mut drive = Drive::open_for(&args.drive, &mut sources)?.with_buffer(1 << 20);
     let users = Users::of(&args.names, &mut drive)?;
     let all = args.archive || args.tar.is_some();
@@ -272,9 +307,12 @@ pub fn run(mut args: CpArgs) -> Outcome {
     let mut copy = Copy::new(drive, how);
     let found = look_up(&mut copy, &sources)?;
     copy.expect(&found)?;
-    let copied = match &args.tar {
-        Some(file) => into_archive(&mut copy, file, users, found),
-        None => into_folder(&mut copy, &args, named.as_deref(), found),
+    let copied = match (&args.tar, named.as_deref()) {
+        (Some(file), _) => into_archive(&mut copy, file, users, found),
+        (None, Some(named)) if is_for_stream(named.as_ref(), &copy, &found) => {
+            into_stream(&mut copy, named.as_ref(), found)
+        }
+        (None, named) => into_folder(&mut copy, &args, named, found, half),
     };
     if let Err(Refused { place, why }) = copied? {
         copy.failed(place.as_os_str().as_bytes(), &why);
@@ -331,9 +369,40 @@ fn into_archive(
     };
     for (from, entry) in found {
         let to = archive::member(&from);
-        copy.source(&mut archive, Item::new(from, to, entry))?;
+        if let Err(failure) = copy.source(&mut archive, Item::new(from, to, entry)) {
+            archive.abandon();
+            return Err(failure);
+        }
     }
     archive.finish().map(Ok)
+}
+
+/// Whether it is one regular file, and goes where a link of the user's leads that is no file: as /dev/stdout
+/// and /dev/fd/N lead to a pipe that has no name of its own, or to the terminal at standard output. Another
+/// pipe or device is refused, as a thing in a copy's place.
+fn is_for_stream(named: &Path, copy: &Copy, found: &[(Vec<u8>, FileEntry<'static>)]) -> bool {
+    let [(_, entry)] = found else { return false };
+    let (Ok(link), Ok(kind)) = (fs::symlink_metadata(named), fs::metadata(named)) else { return false };
+    let is_output = || {
+        fs::metadata("/proc/self/fd/1").is_ok_and(|out| (out.dev(), out.ino()) == (kind.dev(), kind.ino()))
+    };
+    !copy.how.several
+        && format::letter(entry.mode) == '-'
+        && link.is_symlink()
+        && !(kind.is_file() || kind.is_dir())
+        && (fs::canonicalize(named).is_err() || is_output())
+}
+
+fn into_stream(copy: &mut Copy, place: &Path, found: Vec<(Vec<u8>, FileEntry<'static>)>) -> Placed {
+    let mut stream = match Stream::open(place, copy.how.no_clobber) {
+        Ok(stream) => stream,
+        Err(error) => return Ok(Err(Refused { place: place.to_owned(), why: words(&error) })),
+    };
+    for (from, entry) in found {
+        let to = base(&from).to_vec();
+        copy.source(&mut stream, Item::new(from, to, entry))?;
+    }
+    stream.finish().map(Ok)
 }
 
 fn into_folder(
@@ -341,6 +410,7 @@ fn into_folder(
     args: &CpArgs,
     named: Option<&OsStr>,
     found: Vec<(Vec<u8>, FileEntry<'static>)>,
+    half: Half,
 ) -> Placed {
     let several = copy.how.several;
     let typed = args.target_directory.as_ref().map_or(named.unwrap_or_default(), |folder| folder.as_os_str());
@@ -348,7 +418,7 @@ fn into_folder(
         Ok(place) => place,
         Err(refused) => return Ok(Err(refused)),
     };
-    let mut folder = match Folder::open(&root, copy.how) {
+    let mut folder = match Folder::open(&root, copy.how, half) {
         Ok(folder) => folder,
         Err(error) => return Ok(Err(Refused { place: root, why: words(&error) })),
     };

@@ -803,19 +803,27 @@ impl Writing {
         self.turn_to(to, files, nth)?;
         self.begin(to, &files[nth])?;
         let item = &files[nth].item;
+        let mut written = Ok(());
         for (offset, bytes) in &pieces {
-            if !self.now.failed {
-                let written = to.write(*offset, bytes.as_ref());
-                self.now.failed = !self.came(to, item, written)?;
+            if !self.now.failed && written.is_ok() {
+                written = to.write(*offset, bytes.as_ref());
                 self.now.handed_on += bytes.as_ref().len() as u64;
             }
         }
         // What lies between them is zeros.
         self.now.bytes += item.entry.size;
         self.far.add(0, item.entry.size);
-        if image.is_some_and(nearside_store::File::has_lapsed) && !self.now.failed {
-            self.now.failed = true;
-            self.refused(&item.from, &Refusal::ChangedDuringScan);
+        match (written, image.filter(|image| image.has_lapsed())) {
+            // Bytes that are gone cannot be written either: that is not the destination's fault.
+            (Ok(()) | Err(Trouble::Item(_)), Some(image)) if !self.now.failed => {
+                self.now.failed = true;
+                let why = format!("the file has become shorter ({})", image.path().display());
+                self.refused(&item.from, &Refusal::MediumError(why));
+            }
+            (written, _) => {
+                let came = self.came(to, item, written)?;
+                self.now.failed |= !came;
+            }
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ mod bench_replay;
 mod control;
 mod counts;
 mod cp;
+mod cp_ends;
 mod dashboard;
 mod diff;
 mod disks;
