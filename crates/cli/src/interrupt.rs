@@ -26,14 +26,14 @@ pub fn is_told() -> bool {
     TOLD.load(Ordering::Relaxed)
 }
 
-fn listen(mut signal: impl FnMut(bool) + Send + 'static) -> Result<Arc<AtomicBool>, Failure> {
+fn listen(mut signal: impl FnMut(&str, bool) + Send + 'static) -> Result<Arc<AtomicBool>, Failure> {
     // Once it is blocked the system hands over a signal that is ignored as well.
     let ignored = ignored(&std::fs::read_to_string("/proc/self/status").unwrap_or_default());
     let mut signals = Termination::new().map_err(|e| Failure::Message(format!("signals: {e}")))?;
     std::thread::spawn(move || {
         while let Ok(name) = signals.wait() {
             if !ignored.contains(&name) {
-                signal(TOLD.swap(true, Ordering::Relaxed));
+                signal(name, TOLD.swap(true, Ordering::Relaxed));
             }
         }
     });
@@ -55,7 +55,7 @@ fn end() -> ! {
 /// Set by a signal: the run ends, and what was measured so far is shown. A second one ends the program. Call
 /// it before any other thread is there.
 pub fn until_told() -> Result<Arc<AtomicBool>, Failure> {
-    listen(|again| {
+    listen(|_, again| {
         if again {
             end();
         }
@@ -66,7 +66,7 @@ pub fn until_told() -> Result<Arc<AtomicBool>, Failure> {
 /// swap areas, loop devices) is undone. Without any, and by a second signal, the program ends at once. Call
 /// it before any other thread is there.
 pub fn to_undo() -> Result<(), Failure> {
-    let told = listen(|again| {
+    let told = listen(|_, again| {
         if again || !nearside_apps::are_under_way() {
             end();
         }
@@ -88,7 +88,7 @@ pub fn to_cancel() -> Result<Arc<AtomicBool>, Failure> {
 }
 
 /// A signal ends the program, after `undo`; where [`to_cancel`] was called as well, after what is under way
-/// was cancelled. Call it before any other thread is there; again, it listens no second time.
+/// was cancelled, and by an exit status. Call it before any other thread is there; again, it listens no second time.
 ///
 /// # Errors
 /// Signals cannot be listened for.
@@ -97,12 +97,16 @@ pub fn to_end(undo: impl Fn() + Send + 'static) -> Result<(), Failure> {
     if LISTENS.swap(true, Ordering::Relaxed) {
         return Ok(());
     }
-    let told = listen(move |_| {
-        if CANCELS.load(Ordering::Relaxed) {
+    let told = listen(move |name, _| {
+        let cancels = CANCELS.load(Ordering::Relaxed);
+        if cancels {
             std::thread::sleep(GRACE);
         }
         undo();
-        end();
+        if cancels {
+            end();
+        }
+        Termination::end_by(name);
     });
     told.map(drop)
 }

@@ -54,6 +54,26 @@ impl Termination {
             _ => "SIGHUP",
         })
     }
+
+    /// Ends the process by the signal of that name, as if nobody had listened: a shell that has started it
+    /// sees so, and ends its loop.
+    pub fn end_by(name: &str) -> ! {
+        let signal = match name {
+            "SIGINT" => libc::SIGINT,
+            "SIGTERM" => libc::SIGTERM,
+            _ => libc::SIGHUP,
+        };
+        let set = termination();
+        // SAFETY: `set` is a valid sigset, and no handler of ours is replaced; the signal waits, blocked,
+        // until this thread lets it through.
+        unsafe {
+            libc::signal(signal, libc::SIG_DFL);
+            libc::raise(signal);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+        }
+        // Not reached, but where a debugger has taken it.
+        std::process::exit(128 + signal)
+    }
 }
 
 fn termination() -> libc::sigset_t {
