@@ -42,5 +42,7 @@ make -p nearside-fsrlib-c --variant shared
 # Which package a program needs that is linked with the library: cargo-deb has no place for that.
 shared=$(echo "$out"/libnearside0_"$version"-1_*.deb)
 dpkg-deb --raw-extract "$shared" out/package/shared
+chmod 644 out/package/shared/usr/lib/libnearside.so.*.*
+grep -q '^Depends: .*libc6' out/package/shared/DEBIAN/control || { echo "deb.sh: $shared says of no package that it needs it"; exit 1; }
 echo "libnearside 0 libnearside0 (>= $version)" > out/package/shared/DEBIAN/shlibs
 dpkg-deb --root-owner-group --build out/package/shared "$shared" >/dev/null

@@ -122,7 +122,7 @@ chmod +x "$work/buildah"
 CONTAINER="$work/buildah" scripts/container.sh
 container=$("$work/buildah" from nearside)
 test "$("$work/buildah" run -v "$work:/images" "$container" -- /nearside grep -d /images/disk.img -rn ERROR /)" = "/app.log:2:ERROR two"
-test "$("$work/buildah" inspect --type image --format '{{json .OCIv1.Config.Entrypoint}}' nearside)" = '["/nearside"]'
+test "$("$work/buildah" inspect --type image --format '{{.OCIv1.Config.Entrypoint}}' nearside)" = '[/nearside]'
 echo "built from nothing, and used"
 
 step "lintian"
