@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The packages in fresh roots, as root: package-test.sh [FOLDER]    FOLDER holds them (target/debian)
 # In a Debian 12 made by mmdebstrap: installed, the command run on an image, its manual shown, its unit verified, the programs for SQL run
-# where they are packed, a program built with the library's; removed and purged, after which no file is left. In Debian 13 the packages and
-# the command. Then the service of a machine that is restarted and upgraded while its disk is used (guest/service.sh), and setup.sh where
-# nothing is installed. Last what lintian says.
+# where they are packed, a program built with the library's; removed and purged, after which no file is left. In Debian 13 and, where its
+# mirror is reached, Ubuntu the packages and the command; and setup.sh in all of them, where nothing is installed. Then the service of a
+# machine that is restarted and upgraded while its disk is used (guest/service.sh). Last what lintian says.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${1:-target/debian}
@@ -17,14 +17,26 @@ printf 'one\nERROR two\n' > "$work/tree/app.log"
 truncate -s 16M "$work/disk.img"
 /sbin/mke2fs -q -t ext4 -d "$work/tree" "$work/disk.img"
 
+# Ubuntu's current release, and its last with long support. Debian has no keys of theirs: what is made of them is thrown away.
+ubuntu=http://archive.ubuntu.com/ubuntu
+others=(trixie)
+for suite in stonking resolute; do
+  if curl -sfo /dev/null --max-time 20 "$ubuntu/dists/$suite/InRelease"; then others+=("$suite")
+  else echo "Ubuntu's $suite: left out, $ubuntu does not have it"; fi
+done
+
 # Runs a script in a root that mmdebstrap makes and takes away again, with these files in /packages: in_root SUITE PACKAGES FILE...
 in_root() {
   suite=$1 include=$2; shift 2
+  case $suite in
+    bookworm | trixie) from=() ;;
+    *) from=("deb [trusted=yes] $ubuntu $suite main universe") include=apt,$include ;;
+  esac
   # shellcheck disable=SC2016 # $1 is the root, in the hook's shell
   mmdebstrap --quiet --mode=root --variant=minbase --include="$include" \
     --customize-hook="mkdir \"\$1/packages\" && cp -r $* \"\$1/packages\" && cp $work/script \"\$1/script\"" \
     --customize-hook='chroot "$1" sh -eu /script' \
-    "$suite" /dev/null
+    "$suite" /dev/null "${from[@]}"
 }
 packed=("$folder"/*.deb "$work/disk.img" crates/fsrlib-c/examples/search.c)
 
@@ -78,8 +90,9 @@ echo "installed, used and purged"
 SCRIPT
 in_root bookworm systemd,man-db "${packed[@]}"
 
-step "Debian 13"
-cat > "$work/script" <<'SCRIPT'
+for suite in "${others[@]}"; do
+  step "The packages in a fresh $suite"
+  cat > "$work/script" <<'SCRIPT'
 cd /packages
 apt-get install -qq ./nearside_*.deb ./libnearside0_*.deb >/dev/null
 nearside --version
@@ -87,9 +100,10 @@ test "$(nearside grep -d disk.img -rn ERROR /)" = "/app.log:2:ERROR two"
 dpkg --purge libnearside0 nearside >/dev/null
 echo "installed, used and purged"
 SCRIPT
-in_root trixie systemd "${packed[@]}"
+  in_root "$suite" systemd "${packed[@]}"
+done
 
-for suite in bookworm trixie; do
+for suite in bookworm "${others[@]}"; do
   step "Set-up in a fresh $suite, by nobody and by root"
   cat > "$work/script" <<'SCRIPT'
 cd /packages
