@@ -88,7 +88,8 @@ pub fn to_cancel() -> Result<Arc<AtomicBool>, Failure> {
 }
 
 /// A signal ends the program, after `undo`; where [`to_cancel`] was called as well, after what is under way
-/// was cancelled, and by an exit status. Call it before any other thread is there; again, it listens no second time.
+/// was cancelled, and by an exit status. Call it before any other thread is there; again, it listens no
+/// second time.
 ///
 /// # Errors
 /// Signals cannot be listened for.

@@ -196,27 +196,3 @@ fn namespaces_of<'a>(
     }
     Err(failures.join("; "))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_images_path_is_no_other_name() {
-        for (path, name) in [
-            ("y/one.img", "y/one.img"),
-            ("/unix:y/one.img", "/unix:y/one.img"),
-            ("a:b/one.img", "a:b/one.img"),
-            ("y/file:one.img", "y/file:one.img"),
-            ("file:y/one.img", "./file:y/one.img"),
-            ("lvm:y/one.img", "./lvm:y/one.img"),
-            ("qcow2:one.img", "./qcow2:one.img"),
-            ("unix:/one.img", "./unix:/one.img"),
-            ("vfio-user:y/one.img", "./vfio-user:y/one.img"),
-            ("discover:h/one.img", "./discover:h/one.img"),
-            ("nvme+tcp://h/one.img", "./nvme+tcp://h/one.img"),
-        ] {
-            assert_eq!(name_of(path.into()), name, "{path}");
-        }
-    }
-}

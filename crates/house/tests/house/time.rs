@@ -60,7 +60,7 @@ const MAY_ASK_THE_TIME: &[(&str, &[&str])] = &[
     ("looks at counters from time to time, to tell what came between", &["crates/cli/src/serve/history.rs"]),
     (
         "gives a peer, or a user who pressed ^C, so much time and no more",
-        &["crates/cli/src/interrupt.rs", "crates/cli/src/serve/listener.rs"],
+        &["crates/cli/src/cp/folder.rs", "crates/cli/src/interrupt.rs", "crates/cli/src/serve/listener.rs"],
     ),
     (
         "the date: of a record, of a file, or that from which ages of files are counted",

@@ -327,6 +327,20 @@ fn a_folder_is_all_images_in_it() {
     assert_eq!(drives, [format!("{named}/a.img"), format!("{named}/b.raw")]);
     // One that is named by itself as well is one drive.
     assert_eq!(run(&["-d", named, "-d", &format!("{named}/a.img"), query]), (0, out, String::new()));
+    // A folder's name may be another's beginning: as paths, those of its images begin otherwise.
+    for like in ["file:y", "lvm:y", "unix:y"] {
+        let folder = volume.folder.path().join(like);
+        fs::create_dir(&folder).unwrap();
+        fs::copy(&volume.image, folder.join("one.img")).unwrap();
+        let mut program = Command::new(env!("CARGO_BIN_EXE_nearside-sql"));
+        program.current_dir(volume.folder.path()).args(["-d", like, query]);
+        let out = program.output().unwrap();
+        let said = String::from_utf8(out.stdout).unwrap();
+        assert!(
+            said.lines().nth(1).is_some_and(|line| line.starts_with(&format!("./{like}/one.img,"))),
+            "{like}: {said}"
+        );
+    }
 }
 
 /// The examples of the help, of docs/SQL.md and of README.md, by a shell.
