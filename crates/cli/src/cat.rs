@@ -11,8 +11,8 @@ use serde_json::json;
 
 use crate::args::DriveArgs;
 use crate::drive::{self, Drive};
-use crate::failure::Outcome;
-use crate::hand_on::{Piece, hand_on};
+use crate::failure::{Failure, Outcome};
+use crate::hand_on::{Piece, hand_on, is_cut};
 use crate::out::{self, Out};
 
 const EXAMPLES: &str = "\
@@ -49,17 +49,19 @@ pub fn run(mut args: CatArgs) -> Outcome {
     let from = args.offset;
     let bytes = move |entry: &FileEntry<'_>| entry.size.min(end).saturating_sub(from);
     drive.expect(drive::files(&args.paths, false), bytes)?;
-    let mut code = 0;
+    let (mut code, mut sent) = (0, false);
+    let range = (from, end, out.unsent());
     for path in &args.paths {
         let offset = match args.drive.json || out.terminal {
             true => args.offset,
-            false => hand_on(&mut drive, drive::target(path), true, args.offset, end, |_, len, piece| {
+            false => hand_on(&mut drive, drive::target(path), true, range, |_, len, piece| {
                 Ok(match piece {
                     Piece::Image(image, at) => out.send(image, at, len)?,
                     Piece::Zeros => out.write(&ZEROS[..ZEROS.len().min(len)])?,
                 })
             })?,
         };
+        sent |= offset > from;
         let operation = Operation::Read { offset, len: end - offset };
         let failed = drive.each_file(slice::from_ref(path), false, &operation, |name, record| {
             match record {
@@ -75,6 +77,10 @@ pub fn run(mut args: CatArgs) -> Outcome {
             Ok(())
         })?;
         code = code.max(failed);
+    }
+    out.flush()?;
+    if let Some(image) = drive.image().filter(|image| sent && code == 0 && is_cut(image)) {
+        return Err(Failure::Message(format!("{}: the file has become shorter", image.path().display())));
     }
     drive.finish(&mut out)?;
     Ok(code)

@@ -5,7 +5,8 @@
 use std::ops::ControlFlow;
 
 use nearside_fsrlib::{Ask, EXTENT_INLINE, EXTENT_ZEROS, Operation, Record, Target};
-use nearside_store::File;
+use nearside_store::{File, Store};
+use rustix::fs::{FileType, fstat};
 
 use crate::drive::Drive;
 use crate::failure::Failure;
@@ -21,30 +22,27 @@ pub enum Piece<'a> {
     Zeros,
 }
 
-/// Hands `to` the pieces of a file from byte `offset` to `end`: where each begins, how long it is, what it
-/// is; it says how many of its bytes it took. To where that went. What is refused the drive is asked once
-/// more by who reads the rest, and says so.
+/// Hands `to` the pieces of a file from byte `offset` to `end`, but for the last `keep` bytes: where each
+/// begins, how long it is, what it is; it says how many of its bytes it took. To where that went. What is
+/// refused the drive is asked once more by who reads the rest, and says so.
 pub fn hand_on(
     drive: &mut Drive,
     target: Target,
     follow: bool,
-    offset: u64,
-    end: u64,
+    (offset, end, keep): (u64, u64, u64),
     mut to: impl FnMut(u64, usize, Piece<'_>) -> Result<usize, Failure>,
 ) -> Result<u64, Failure> {
     let Some(image) = drive.image() else { return Ok(offset) };
     let seen = drive.seen();
-    let (mut at, mut size) = (offset, 0);
+    let (mut at, mut last) = (offset, 0);
     let ask = Ask { target, operation: Operation::Map, follow };
     let _refused = drive.ask(&ask, |record| {
         let (from, until, place) = match record {
-            Record::File { size: is, .. } => {
-                size = is;
+            Record::File { size, .. } => {
+                last = size.min(end).saturating_sub(keep);
                 return Ok(ControlFlow::Continue(()));
             }
-            Record::Extent { from, len, offset } => {
-                (from, from.saturating_add(len).min(size).min(end), offset)
-            }
+            Record::Extent { from, len, offset } => (from, from.saturating_add(len).min(last), offset),
             _ => return Ok(ControlFlow::Continue(())),
         };
         while (from..until).contains(&at) {
@@ -60,7 +58,16 @@ pub fn hand_on(
             at += handed as u64;
             seen.add(0, handed as u64);
         }
-        Ok(if at < end && at >= until { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        Ok(if at < last && at >= until { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     })?;
     Ok(at)
+}
+
+/// Whether an image has become shorter: of the page in which it ends now, what was handed on of it may be
+/// zeros.
+pub fn is_cut(image: &File) -> bool {
+    fstat(image).is_ok_and(|is| {
+        let is_file = FileType::from_raw_mode(is.st_mode) == FileType::RegularFile;
+        is_file && u64::try_from(is.st_size).is_ok_and(|size| size < image.capacity())
+    })
 }

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::io::{self, BufWriter, StdoutLock, Write};
 use std::os::fd::AsFd;
 
+use rustix::fs::FileType;
 use serde::Serialize;
 use serde_json::{Serializer, Value, json};
 
@@ -101,6 +102,20 @@ impl Out {
             self.line(b"")?;
         }
         Ok(())
+    }
+
+    /// So many of the last bytes of a file are to be written and not sent ([`Out::send`]). A pipe holds pages
+    /// of the file that was sent: who reads them later finds what the file has there then. When so many bytes
+    /// have followed that no pipe holds them, all before them were read. A socket does not say what was.
+    pub fn unsent(&self) -> u64 {
+        /// The most that a pipe holds, unless who may everything has said otherwise (pipe(7)).
+        const PIPE: u64 = 1 << 20;
+        let kind = rustix::fs::fstat(self.to.get_ref()).map(|is| FileType::from_raw_mode(is.st_mode));
+        match kind {
+            Ok(FileType::RegularFile | FileType::CharacterDevice | FileType::BlockDevice) => 0,
+            Ok(FileType::Fifo) => PIPE,
+            _ => u64::MAX,
+        }
     }
 
     /// Has the kernel hand on up to `len` bytes of a file from byte `at` on, and says how many it has; 0

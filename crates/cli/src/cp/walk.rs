@@ -627,9 +627,10 @@ impl Copy {
     fn hand_on(&mut self, to: &mut dyn Destination, files: &[File], nth: usize) -> Result<u64, Failure> {
         let File { item, ranges } = &files[nth];
         let (target, writing) = (Target::Path(item.from.clone()), &mut self.writing);
-        let at = hand_on(&mut self.drive, target, self.how.follow, 0, item.entry.size, |at, len, piece| {
-            writing.hand_on(to, files, nth, (at, len), piece)
-        })?;
+        let at =
+            hand_on(&mut self.drive, target, self.how.follow, (0, item.entry.size, 0), |at, len, piece| {
+                writing.hand_on(to, files, nth, (at, len), piece)
+            })?;
         // Of the bytes that are to come these have, whatever was handed on of holes between them.
         self.writing.now.bytes += ranges.iter().map(|range| range.before(at)).sum::<u64>();
         Ok(at)
