@@ -57,8 +57,8 @@ impl CachedFile {
         // who has seen that sees this.
         fence(Ordering::Acquire);
         if self.lent.load(Ordering::Relaxed) && !self.region.has_failed() {
-            // SAFETY: a byte of the mapping, since some of it was lent; it can be read whatever becomes of the
-            // file.
+            // SAFETY: a byte of the mapping, since some of it was lent; it can be read whatever becomes of
+            // the file.
             let _looked_at = unsafe { self.region.pointer(self.last_page, 1).read_volatile() };
         }
         self.region.has_failed()

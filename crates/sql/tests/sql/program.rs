@@ -331,7 +331,9 @@ fn a_folder_is_all_images_in_it() {
     for like in ["file:y", "lvm:y", "unix:y"] {
         let folder = volume.folder.path().join(like);
         fs::create_dir(&folder).unwrap();
-        fs::copy(&volume.image, folder.join("one.img")).unwrap();
+        for name in ["one.img", "two.img"] {
+            fs::copy(&volume.image, folder.join(name)).unwrap();
+        }
         let mut program = Command::new(env!("CARGO_BIN_EXE_nearside-sql"));
         program.current_dir(volume.folder.path()).args(["-d", like, query]);
         let out = program.output().unwrap();
