@@ -25,7 +25,7 @@ use super::{Destination, Done, How, Item, Range, Trouble};
 use crate::drive::{Drive, of_file, stored};
 use crate::failure::{Failure, complain_about, complain_of};
 use crate::format;
-use crate::hand_on::{Piece, hand_on};
+use crate::hand_on::{Piece, hand_on, is_cut};
 use crate::mounted::join;
 use crate::out::Out;
 use crate::parts::parent;
@@ -814,7 +814,9 @@ impl Writing {
         // What lies between them is zeros.
         self.now.bytes += item.entry.size;
         self.far.add(0, item.entry.size);
-        match (written, image.filter(|image| image.has_lapsed())) {
+        // The kernel says that a page is gone before it has taken those behind it away.
+        let gone = image.filter(|image| image.has_lapsed() || written.is_err() && is_cut(image));
+        match (written, gone) {
             // Bytes that are gone cannot be written either: that is not the destination's fault.
             (Ok(()) | Err(Trouble::Item(_)), Some(image)) if !self.now.failed => {
                 self.now.failed = true;

@@ -292,32 +292,31 @@ fn cat_writes_to_files_and_survives_an_image_that_becomes_shorter() {
 fn what_cat_has_written_stays_what_it_was() {
     let Some(volume) = small("what_cat_has_written_stays_what_it_was") else { return };
     let once = fs::read(volume.tree.join("large")).unwrap();
-    let image = fs::read(&volume.image).unwrap();
-    let page = (0..image.len()).step_by(512).find(|at| image[*at..].starts_with(&once[..512])).unwrap();
-    let write = |bytes: &[u8]| {
-        let file = fs::OpenOptions::new().write(true).open(&volume.image).unwrap();
-        file.write_all_at(bytes, page as u64).unwrap();
-    };
+    let bytes = fs::read(&volume.image).unwrap();
+    let page = (0..bytes.len()).step_by(512).find(|at| bytes[*at..].starts_with(&once[..512])).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    fs::write(&image, bytes).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(&image).unwrap();
     let cat = |len: &str| {
         let mut cat = nearside();
-        cat.args(["cat", "-d"]).arg(&volume.image).args(["--len", len, "/large"]);
+        cat.args(["cat", "-d"]).arg(&image).args(["--len", len, "/large"]);
         cat.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let mut child = cat("40000");
     let mut out = child.stdout.take().unwrap();
     assert!(child.wait().unwrap().success());
-    write(&[0xAA; 40_000]);
+    file.write_all_at(&[0xAA; 40_000], page as u64).unwrap();
     let mut read = Vec::new();
     out.read_to_end(&mut read).unwrap();
     assert!(read == once[..40_000]);
 
     // Cut within a page that a pipe has, and before its reader has come to that.
-    write(&once[..40_000]);
+    file.write_all_at(&once[..40_000], page as u64).unwrap();
     let mut child = cat("12000000");
     let mut out = child.stdout.take().unwrap();
     out.read_exact(&mut [0; 1]).unwrap();
-    let cut = page as u64 + 8192 + 100;
-    fs::OpenOptions::new().write(true).open(&volume.image).unwrap().set_len(cut).unwrap();
+    file.set_len(page as u64 + 8192 + 100).unwrap();
     out.read_to_end(&mut read).unwrap();
     assert!(!child.wait().unwrap().success());
 }
