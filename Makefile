@@ -13,7 +13,7 @@
 #   make install       the command, the programs for SQL where they were built, its completions and manual pages, its units of systemd, FSRLib's header and libraries, its
 #                      pkg-config file (PREFIX, DESTDIR); all without what is for a debugger
 #   make deb           packages for Debian and Ubuntu, in target/debian; of the programs for SQL, too, where they were built (make sql ballista deb)
-#   make package-test  the packages in fresh roots of Debian, as root: installed, used, purged; what lintian says
+#   make package-test  the packages in fresh roots of Debian and Ubuntu, as root: installed, used, purged; what lintian says
 #   make wheel         the package for Python, in target/wheels
 #   make wheel-sql     and the one for SQL beside it
 #   make static        the command without any library of the system's, in target/ARCH-unknown-linux-musl/release

@@ -32,7 +32,8 @@ pub fn hand_on(
     (offset, end, keep): (u64, u64, u64),
     mut to: impl FnMut(u64, usize, Piece<'_>) -> Result<usize, Failure>,
 ) -> Result<u64, Failure> {
-    let Some(image) = drive.image() else { return Ok(offset) };
+    let all = end.saturating_sub(offset);
+    let Some(image) = drive.image().filter(|_| keep < all) else { return Ok(offset) };
     let seen = drive.seen();
     let (mut at, mut last) = (offset, 0);
     let ask = Ask { target, operation: Operation::Map, follow };

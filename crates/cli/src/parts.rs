@@ -33,6 +33,9 @@ const AHEAD: usize = 16;
 const BATCH: (usize, usize) = (256, 64 << 10);
 /// Bytes of a file that are a part: with its head, an answer that fits a buffer.
 const BYTES: u64 = 240 << 10;
+/// So many such parts are read before other threads have opened the image: as many as hold a file's last
+/// bytes in a pipe ([`crate::out::Out::unsent`]).
+const ALONE: u64 = 5;
 /// Such batches that a part has waiting.
 const WAITING: usize = 4;
 /// The type bits of a mode.
@@ -158,7 +161,7 @@ fn read(
     })?;
     let Some((path, size)) = file else { return Ok(summary) };
     let end = offset.saturating_add(len).min(size);
-    if end.saturating_sub(offset) <= 4 * BYTES {
+    if end.saturating_sub(offset) <= ALONE * BYTES {
         return session.stream(ask, |record| match record {
             Record::File { .. } | Record::Warning { .. } => ControlFlow::Continue(()),
             record => sink(record),

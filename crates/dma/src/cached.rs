@@ -220,6 +220,7 @@ mod tests {
         let cached = Arc::new(CachedFile::map(&file, bytes.len() as u64).unwrap());
         assert!(cached.lend(2 * WINDOW as u64, 512).is_none());
     }
+
     #[test]
     #[cfg_attr(miri, ignore = "it maps a file")]
     fn an_end_within_a_page_that_is_lent_is_noticed() {

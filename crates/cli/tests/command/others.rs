@@ -321,6 +321,25 @@ fn what_cat_has_written_stays_what_it_was() {
     assert!(!child.wait().unwrap().success());
 }
 
+/// Even where all bytes were right: nobody knows that of a pipe's.
+#[test]
+fn cat_says_that_its_image_has_become_shorter() {
+    let Some(volume) = small("cat_says_that_its_image_has_become_shorter") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let len = fs::copy(&volume.image, &image).unwrap();
+    let mut cat = nearside();
+    cat.args(["cat", "-d"]).arg(&image).arg("/large").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = cat.spawn().unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    // What is cut is no file's.
+    fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(len - 4096).unwrap();
+    let ran = child.wait_with_output().unwrap();
+    assert!(ran.stdout == fs::read(volume.tree.join("large")).unwrap()[1..]);
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.code() == Some(2) && said.contains("image: the file has become shorter"), "{said}");
+}
+
 #[test]
 fn every_command_takes_sizes_and_times_alike() {
     for (size, time) in
