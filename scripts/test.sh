@@ -22,7 +22,7 @@ host=$(rustc -vV | sed -n 's/^host: //p' | tr a-z- A-Z_)
 export "CARGO_TARGET_${host}_RUNNER=scripts/run-test.sh"
 [ ! -t 0 ] || export NEARSIDE_FOREGROUND=--foreground
 # These mostly wait, for guests and for disks, and some change how the machine pages: one after another, beside all others.
-beside=(root_apps root_dax root_vfio stock_linux f2fs_recovery fast12 pieee17)
+beside=(root_apps root_dax root_live_monitor root_vfio stock_linux f2fs_recovery fast12 pieee17)
 # A group of its own: what is begun behind an ordinary shell's back ignores the signals that tests send.
 set -m
 cargo test --workspace --locked --no-fail-fast "${beside[@]/#/--test=}" >target/beside.txt 2>&1 </dev/null &

@@ -111,6 +111,8 @@ impl<S: Store, O: Observer> Namespace<S, O> {
         }
         let lba_shift = lba_size.trailing_zeros();
         observer.is_told(store.standing());
+        // What nobody writes has no order to keep.
+        let stripes = (shared && !store.read_only()).then(Stripes::new);
         Ok(Namespace {
             blocks: AtomicU64::new(store.capacity() >> lba_shift),
             resizing: Mutex::new(()),
@@ -122,7 +124,7 @@ impl<S: Store, O: Observer> Namespace<S, O> {
             ana_group: 1,
             protected: false,
             reservations: Reservations::default(),
-            stripes: shared.then(Stripes::new),
+            stripes,
             orphans: Mutex::default(),
             orphans_in_flight: AtomicUsize::new(0),
             host_operations: Apart::default(),

@@ -30,6 +30,7 @@ mod operation;
 mod partitions;
 mod permission;
 mod provider;
+mod ranges;
 mod reply;
 mod trace;
 mod tree;

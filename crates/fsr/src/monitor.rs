@@ -26,6 +26,7 @@ use hashbrown::HashTable;
 
 use crate::durable::Durability;
 use crate::media::Media;
+use crate::ranges::Ranges;
 
 /// Watched units are this long, and kept by 512-byte sector.
 const UNIT: u64 = 4096;
@@ -34,8 +35,6 @@ const SECTOR: u64 = 512;
 const FILTER: usize = 1 << 18;
 /// A change of more units than this goes through the exact table at once.
 const LONG: u64 = 1 << 14;
-/// Ranges that a scan keeps apart; beyond, they become one.
-const SCAN_RANGES: usize = 1 << 14;
 /// Numbers of blocks as a volume shows them, which no write of the host reaches by itself.
 const SHOWN: u64 = 1 << 60;
 /// They are kept by so many bytes, the smallest block of a volume.
@@ -105,7 +104,7 @@ struct Unit {
 
 struct ScanEntry {
     id: u64,
-    ranges: Vec<(u64, u64)>,
+    ranges: Ranges,
     touched: bool,
 }
 
@@ -371,8 +370,7 @@ impl Monitor {
             self.changes.fetch_add(1, Ordering::Release);
         }
         for scan in watch.scans.iter_mut().filter(|s| !s.touched) {
-            let after = scan.ranges.partition_point(|r| r.1 <= from);
-            if scan.ranges.get(after).is_some_and(|r| r.0 < to) {
+            if scan.ranges.overlap(from, to) {
                 scan.touched = true;
                 self.scans_touched.fetch_add(1, Ordering::Relaxed);
             }
@@ -517,7 +515,7 @@ impl Monitor {
         self.scanning.fetch_add(1, Ordering::SeqCst);
         let id = watch.next_scan;
         watch.next_scan += 1;
-        watch.scans.push(ScanEntry { id, ranges: Vec::new(), touched: false });
+        watch.scans.push(ScanEntry { id, ranges: Ranges::default(), touched: false });
         Scan { monitor: self, id }
     }
 
@@ -556,24 +554,7 @@ impl Scan<'_> {
         let to = offset.saturating_add(len);
         let mut watch = self.monitor.lock();
         if let Some(scan) = watch.scans.iter_mut().find(|s| s.id == self.id) {
-            if scan.ranges.len() >= SCAN_RANGES {
-                let first = scan.ranges.first().map_or(offset, |r| r.0).min(offset);
-                let last = scan.ranges.last().map_or(to, |r| r.1).max(to);
-                scan.ranges.clear();
-                scan.ranges.push((first, last));
-            }
-            let at = scan.ranges.partition_point(|r| r.1 < offset);
-            match scan.ranges.get_mut(at) {
-                Some(range) if range.0 <= to => {
-                    *range = (range.0.min(offset), range.1.max(to));
-                    // It may have grown into those that follow.
-                    while at + 1 < scan.ranges.len() && scan.ranges[at + 1].0 <= scan.ranges[at].1 {
-                        scan.ranges[at].1 = scan.ranges[at].1.max(scan.ranges[at + 1].1);
-                        scan.ranges.remove(at + 1);
-                    }
-                }
-                _ => scan.ranges.insert(at, (offset, to)),
-            }
+            scan.ranges.add(offset, to);
         }
         drop(watch);
         // As in `watch`: a writer sees the range before the caller reads it.
@@ -739,16 +720,5 @@ mod tests {
         assert!(scan.touched());
         drop(scan);
         assert_eq!(monitor.scanning.load(Ordering::SeqCst), 0);
-    }
-
-    #[test]
-    fn scan_ranges_merge_in_any_order() {
-        let monitor = Monitor::new(2);
-        let scan = monitor.scan();
-        for at in [5u64, 3, 4, 9, 7, 8, 0] {
-            scan.add(at * 4096, 4096);
-        }
-        let ranges = monitor.lock().scans[0].ranges.clone();
-        assert_eq!(ranges, [(0, 4096), (3 * 4096, 6 * 4096), (7 * 4096, 10 * 4096)]);
     }
 }

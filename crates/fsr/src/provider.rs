@@ -9,7 +9,7 @@
 //!
 //! Memory: the reads in flight, `depth` times [`CHUNK`] bytes, whatever the file's size.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use nearside_fsview::{Inode, Run, RunPlace};
@@ -110,6 +110,9 @@ impl<'a, M: Media> Layout<'a, M> {
     async fn run(&mut self, from: u64, media_len: u64) -> Result<Option<LayoutPiece>, Failure> {
         match self {
             Layout::File { crawler, inode, view, inline, runs } => {
+                if let Some(known) = runs.from(from) {
+                    return Ok(Some(known));
+                }
                 let volume = &crawler.volume.volume;
                 let Some(Run { len, place, .. }) = volume.map(view, inode, from).await.map_err(of_view)?
                 else {
@@ -170,7 +173,7 @@ impl<'a, M: Media> Layout<'a, M> {
         if runs.too_many {
             return Ok(false);
         }
-        for was in &runs.pieces {
+        for was in runs.pieces.values() {
             let (mut at, to) = (was.at, was.at.saturating_add(was.len));
             while at < to {
                 match now.run(at, media.len()).await? {
@@ -201,22 +204,32 @@ const MOST_RUNS: usize = 1 << 16;
 /// What a file's mapping was, in file order, joined where it joins.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
-    pieces: Vec<LayoutPiece>,
+    /// By where in the file they begin.
+    pieces: BTreeMap<u64, LayoutPiece>,
     too_many: bool,
 }
 
 impl Runs {
     fn add(&mut self, piece: LayoutPiece) {
-        if let Some(last) = self.pieces.last_mut()
-            && last.at.saturating_add(last.len) == piece.at
-            && last.place.after(last.len) == piece.place
+        if let Some(mut last) = self.pieces.last_entry()
+            && last.get().at.saturating_add(last.get().len) == piece.at
+            && last.get().place.after(last.get().len) == piece.place
         {
+            let last = last.get_mut();
             last.len = last.len.saturating_add(piece.len);
         } else if self.pieces.len() < MOST_RUNS {
-            self.pieces.push(piece);
+            self.pieces.insert(piece.at, piece);
         } else {
             self.too_many = true;
         }
+    }
+
+    /// What is known to begin at a byte, or to go on there: rows of a table come in any order, and most lie
+    /// where one was before.
+    fn from(&self, at: u64) -> Option<LayoutPiece> {
+        let (_, run) = self.pieces.range(..=at).next_back()?;
+        let passed = at.checked_sub(run.at).filter(|passed| *passed < run.len)?;
+        Some(LayoutPiece { at, len: run.len - passed, place: run.place.after(passed) })
     }
 }
 

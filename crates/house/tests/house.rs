@@ -29,7 +29,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("ftl", &["dma", "clock", "random", "media", "store"]),
     ("fsview", &[]),
     ("near-data", &[]),
-    ("ndp", &["near-data"]),
+    ("ndp", &["dma", "near-data"]),
     ("fsr", &["fsview", "near-data", "ndp"]),
     ("device", &["spec", "dma", "clock", "store", "near-data"]),
     ("firmware", &["spec", "dma", "clock", "store", "near-data", "fsr", "device"]),

@@ -137,6 +137,10 @@ fn files(test: &str) -> Option<&'static Files> {
                 fs::copy(root.join(page), tree.join("docs").join(page.rsplit('/').next().unwrap())).unwrap();
             }
             fs::write(tree.join("docs/empty"), "").unwrap();
+            // Each beside each: what is printed, blank, and neither.
+            let some = [b'a', b' ', 0, b'\n', 0xe9, b'\x0b', b'~', 0x7f, b'\r', 0x80, b'!', b'\x0e', 0xa0, 8];
+            let mixed = some.iter().flat_map(|a| some.iter().flat_map(move |b| [*a, *b, b'x', *a]));
+            fs::write(tree.join("mixed"), mixed.collect::<Vec<u8>>()).unwrap();
             fs::copy(words, tree.join("words.wasm")).unwrap();
             let found = serde_json::from_slice(&fs::read(folder.path().join("found.json")).unwrap()).unwrap();
             Files { volume: ext4(folder, tree, 64), found }
@@ -161,16 +165,17 @@ fn programs_make_of_files_what_others_make_of_them() {
     let of = |name: &str| program(test, name).unwrap().to_str().unwrap().to_owned();
     for (drive, how) in ways(&volume.image, Path::new(&served.drive)) {
         let run = |words: &[&str]| bytes(on(drive, "run", &[words, how].concat()));
-        // As wc has it, in the C locale.
-        for name in ["README.md", "SERVE.md", "STUDIES.md", "empty"] {
+        // As wc has it, in the C locale; of any bytes.
+        let texts = ["docs/README.md", "docs/SERVE.md", "docs/STUDIES.md", "docs/empty", "mixed"];
+        for name in texts.into_iter().chain(["words.wasm", "points"]) {
             let wc = Command::new("wc")
                 .env("LC_ALL", "C")
                 .arg("-lwc")
-                .stdin(fs::File::open(volume.tree.join("docs").join(name)).unwrap())
+                .stdin(fs::File::open(volume.tree.join(name)).unwrap())
                 .output()
                 .unwrap();
             let wc = String::from_utf8(wc.stdout).unwrap();
-            let ours = String::from_utf8(run(&[&of("words"), &format!("/docs/{name}")])).unwrap();
+            let ours = String::from_utf8(run(&[&of("words"), &format!("/{name}")])).unwrap();
             let numbers = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
             assert_eq!(numbers(&ours), numbers(&wc), "{name} {how:?}");
         }

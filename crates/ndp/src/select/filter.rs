@@ -326,6 +326,7 @@ fn truth_of(held: Held) -> Option<bool> {
 }
 
 /// How two values compare; `None`: one is unknown.
+#[inline]
 pub(super) fn order<'t>(a: Held, b: Held, bytes: impl Fn(Held) -> &'t [u8]) -> Option<Ordering> {
     use Held::*;
     // Days reach further than microseconds.
@@ -345,6 +346,7 @@ pub(super) fn order<'t>(a: Held, b: Held, bytes: impl Fn(Held) -> &'t [u8]) -> O
     })
 }
 
+#[inline]
 pub(super) fn compares(how: Comparison, order: Ordering) -> bool {
     match how {
         Comparison::Equal => order.is_eq(),

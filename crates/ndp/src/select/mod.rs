@@ -527,8 +527,9 @@ impl Selector {
         }
         self.values(plan, 0, plan.asked).await?;
         let Selector { asking, selection, parsed, rows, fuel, .. } = self;
+        let holds = plan.filter.is_empty() || matches!(rows, Rows::Parquet(file) if file.holds());
         let row = (&parsed.cells[..], text_of(rows, parsed));
-        Ok(plan.filter.is_empty() || asking.holds(&plan.filter, &selection.regexes, row, fuel).await)
+        Ok(holds || asking.holds(&plan.filter, &selection.regexes, row, fuel).await)
     }
 
     /// Reads some of the columns.

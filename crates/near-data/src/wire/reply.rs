@@ -162,6 +162,12 @@ impl ReplyWriter {
         if record.least_len().saturating_add(RECORD_HEADER) > room {
             return Err(Full);
         }
+        let least = at.saturating_add(RECORD_HEADER).saturating_add(record.least_len());
+        if least > self.out.capacity() {
+            // In large steps: what has grown is copied at each.
+            let capacity = self.out.capacity().saturating_mul(4).clamp(least, self.limit.max(least));
+            self.out.reserve_exact(capacity.saturating_sub(at));
+        }
         self.out.extend_from_slice(&[0; RECORD_HEADER]);
         let (number, flags) = record.encode(&mut self.out);
         let value_len = self.out.len().saturating_sub(at).saturating_sub(RECORD_HEADER);

@@ -105,37 +105,65 @@ impl Runs {
         &mut self,
         bytes: &[u8],
         most: u64,
-        wanted: impl Fn(u32) -> bool,
+        wanted: &[bool],
         fuel: &mut Fuel,
     ) -> Result<u64, Wrong> {
         let (left, same) = self.at_hand(bytes)?;
         let most = most.min(left);
         let passed = match (self.bit, same) {
             (Some(first), None) => {
-                let most = most.min(fuel.left() / 2);
-                // As many at once as eight bytes have, from a bit of the first on.
-                let (at_once, mask) = (57 / self.width.max(1), (1u64 << self.width) - 1);
-                let (mut bit, mut passed) = (first, 0);
-                'packed: while passed < most {
-                    let mut word = bits(bytes, bit, 57);
-                    for _ in 0..u64::from(at_once).min(most - passed) {
-                        if wanted((word & mask) as u32) {
-                            break 'packed;
-                        }
-                        word >>= self.width;
-                        bit += self.width as usize;
-                        passed += 1;
-                    }
-                }
-                passed
+                packed_unwanted((bytes, first, self.width), most.min(fuel.left() / 2), wanted)
             }
-            (_, same) if same.is_some_and(&wanted) => 0,
+            (_, same) if same.is_some_and(|value| is_wanted(wanted, value.into())) => 0,
             _ => most,
         };
         fuel.take(if same.is_some() { 8 } else { 8 + 2 * passed });
         self.pass(passed);
         Ok(passed)
     }
+}
+
+/// Whether a number of a dictionary is wanted, which is none that it has not.
+#[inline(always)]
+fn is_wanted(wanted: &[bool], number: u64) -> bool {
+    wanted.get(number as usize).copied().unwrap_or(true)
+}
+
+/// Over how many packed values, at most so many, one comes from a bit on to the first that is wanted.
+fn packed_unwanted(values: (&[u8], usize, u32), most: u64, wanted: &[bool]) -> u64 {
+    // For each width a loop of its own, whose shifts are known.
+    macro_rules! by_width {
+        ($($width:literal)*) => {
+            match values.2 {
+                $($width => unwanted::<$width>(values, most, wanted),)*
+                _ => unwanted::<0>(values, most, wanted),
+            }
+        };
+    }
+    by_width!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19)
+}
+
+/// The same of values of so many bits; of 0, which many are known only now.
+#[inline(never)]
+fn unwanted<const WIDTH: u32>((bytes, first, width): (&[u8], usize, u32), most: u64, wanted: &[bool]) -> u64 {
+    let width = if WIDTH == 0 { width } else { WIDTH };
+    // As many as eight bytes have, from a bit of the first on.
+    let (at_once, mask) = (57 / width.max(1), (1u64 << width) - 1);
+    let is = |word: u64, nth: u32| is_wanted(wanted, word >> (nth * width) & mask);
+    let (mut bit, mut passed) = (first, 0);
+    // Few words have one: no value has a branch of its own.
+    while passed + u64::from(at_once) <= most {
+        let word = bits(bytes, bit, 57);
+        if (0..at_once).fold(false, |any, nth| any | is(word, nth)) {
+            break;
+        }
+        passed += u64::from(at_once);
+        bit += (at_once * width) as usize;
+    }
+    let word = bits(bytes, bit, 57);
+    let rest = u64::from(at_once).min(most - passed) as u32;
+    let before = (0..rest).find(|nth| is(word, *nth)).unwrap_or(rest);
+    passed + u64::from(before)
 }
 
 /// Differences, in blocks (DELTA_BINARY_PACKED).
@@ -285,9 +313,16 @@ impl Dictionary {
         let dear = if kind.is_dear() { 16 } else { 1 };
         if !needed.is_empty() && count.saturating_mul(needed.len()).saturating_mul(dear) <= COMPARISONS {
             let wanted = |cell: Cell| hold(needed, cell, &new.bytes);
-            // What there is not is said where it is met.
-            new.wanted =
-                (0..count as u32).map(|nth| new.cell(nth, kind, physical).map_or(true, wanted)).collect();
+            new.wanted = match physical.width() {
+                Some(width @ 1..) => {
+                    let values = new.bytes.chunks_exact(width).take(count);
+                    values.map(|value| wanted(kind.cell(physical, value))).collect()
+                }
+                // What there is not is said where it is met.
+                _ => {
+                    (0..count as u32).map(|nth| new.cell(nth, kind, physical).map_or(true, wanted)).collect()
+                }
+            };
         }
         Ok(new)
     }
@@ -629,8 +664,7 @@ impl Decoding {
                 there
             }
             (Values::Numbers(numbers), Some(dictionary)) if !dictionary.wanted.is_empty() => {
-                let wanted = |nth: u32| dictionary.wanted.get(nth as usize).copied().unwrap_or(true);
-                numbers.pass_unwanted(&self.bytes, there, wanted, fuel)?
+                numbers.pass_unwanted(&self.bytes, there, &dictionary.wanted, fuel)?
             }
             _ => 0,
         };

@@ -161,6 +161,7 @@ impl Kind {
     }
 
     /// A value from its bytes as they are stored; of texts, nothing.
+    #[inline]
     pub(super) fn cell(self, physical: Physical, bytes: &[u8]) -> Cell {
         let short = || bytes.try_into().map_or(0, i32::from_le_bytes);
         let long = || bytes.try_into().map_or(0, i64::from_le_bytes);
@@ -179,6 +180,7 @@ impl Kind {
     }
 
     /// A value from an integer; of 32 bits its sign is extended.
+    #[inline]
     pub(super) fn integer(self, physical: Physical, raw: i64) -> Cell {
         match self {
             Kind::Unsigned if physical == Physical::Int32 => Cell::Int(raw & 0xffff_ffff),

@@ -87,7 +87,7 @@ impl Columns {
         (filter, asked): (&Filter, usize),
     ) -> Result<Layout, Fault> {
         let (mut columns, mut wanted) = (Vec::new(), Vec::new());
-        let needed = prune::needed(filter);
+        let (needed, exact) = prune::needed(filter);
         let lead = needed.first().map(|needed| needed.slot);
         let mut others: BTreeMap<usize, Vec<prune::Needed>> = BTreeMap::new();
         needed.into_iter().for_each(|one| others.entry(one.slot).or_default().push(one));
@@ -106,7 +106,7 @@ impl Columns {
         let mut groups = footer::groups(footer, self.schema.leaves, &wanted, end)?;
         let all = groups.len();
         groups.retain(|group| may_hold(filter, group, columns.get(..asked)));
-        Ok(Layout { columns, asked, groups, all, lead, others })
+        Ok(Layout { columns, asked, groups, all, lead, others, exact })
     }
 }
 
@@ -133,6 +133,8 @@ pub(super) struct Layout {
     /// wanted.
     lead: Option<usize>,
     others: BTreeMap<usize, Vec<prune::Needed>>,
+    /// They are all of the condition.
+    exact: bool,
 }
 
 impl Layout {
@@ -176,6 +178,8 @@ pub(super) struct File {
     row: u64,
     /// It has been seen.
     done: bool,
+    /// The condition holds for it, and need not be asked.
+    holds: bool,
     sides: [Side; 2],
 }
 
@@ -186,7 +190,7 @@ impl File {
         let before = |group: &Group| group.first.saturating_add(group.rows) <= from;
         let group = layout.groups.partition_point(before);
         let row = layout.groups.get(group).map_or(0, |group| from.saturating_sub(group.first));
-        File { layout, group, opened: false, row, done: false, sides: Default::default() }
+        File { layout, group, opened: false, row, done: false, holds: false, sides: Default::default() }
     }
 
     /// The number of the row at hand, from 0 on.
@@ -235,7 +239,7 @@ impl File {
     /// Goes on to a row of the group for which the comparisons hold without which the condition does not.
     fn next_wanted(&mut self, rows: u64, piece: &mut &[u8], fuel: &mut Fuel) -> Result<Cut, Fault> {
         let group = self.group_number();
-        let File { layout, sides: [condition, _], row, .. } = self;
+        let File { layout, sides: [condition, _], row, holds, .. } = self;
         let whose = Whose { asked: &layout.columns, group };
         if let Some(lead) = layout.lead {
             let (passed, cut) = condition.find(*row, (lead, rows), piece, fuel, whose)?;
@@ -246,10 +250,17 @@ impl File {
         }
         let cut = condition.seek(*row, piece, fuel, whose)?;
         if cut == Cut::Row {
+            // Of what is no value, and of most texts, the condition itself says what is wrong with it.
+            let plain = |column: &Column| !matches!(column.value(), Cell::Bad(..) | Cell::Text(..));
+            *holds = layout.exact && condition.columns.iter().all(plain);
             for (slot, needed) in &layout.others {
-                let Some(column) = condition.columns.get(*slot) else { continue };
+                let Some(column) = condition.columns.get(*slot) else {
+                    *holds = false;
+                    continue;
+                };
                 if fuel.is_spent() {
                     // The condition itself is asked in slices.
+                    *holds = false;
                     break;
                 }
                 fuel.take(prune::cost(needed, column.value()));
@@ -260,6 +271,11 @@ impl File {
             }
         }
         Ok(cut)
+    }
+
+    /// Whether it is known that the condition holds for the row at hand.
+    pub(super) fn holds(&self) -> bool {
+        self.holds
     }
 
     /// The number that the group has in the file.

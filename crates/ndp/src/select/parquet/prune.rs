@@ -96,6 +96,7 @@ const LONG: u32 = 4 << 10;
 
 /// Whether all comparisons are true of a value, whose text lies there. What is no value, or no text, is to be
 /// looked at, and they are true of it.
+#[inline]
 pub(super) fn hold(needed: &[Needed], cell: Cell, text: &[u8]) -> bool {
     let text = match cell {
         Cell::Text(from, to) => text.get(from as usize..to as usize).unwrap_or_default(),
@@ -122,8 +123,8 @@ pub(super) fn cost(needed: &[Needed], cell: Cell) -> u64 {
     8 * needed.len() as u64 + text / 2
 }
 
-/// Those that a condition needs: which stand by themselves, or in an `and`.
-pub(super) fn needed(filter: &Filter) -> Vec<Needed> {
+/// Those that a condition needs: which stand by themselves, or in an `and`. And whether it is nothing else.
+pub(super) fn needed(filter: &Filter) -> (Vec<Needed>, bool) {
     enum Part {
         Slot(usize),
         Value(Held),
@@ -175,10 +176,14 @@ pub(super) fn needed(filter: &Filter) -> Vec<Needed> {
         };
         stack.push(part);
     }
-    match stack.pop() {
+    let needed = match stack.pop() {
         Some(Part::All(all)) => all,
         _ => Vec::new(),
-    }
+    };
+    let compared = filter.steps.iter().filter(|step| matches!(step, Step::Compare(_))).count();
+    let all = |step: &Step| matches!(step, Step::Slot(_) | Step::Value(_) | Step::Compare(_) | Step::And);
+    let exact = needed.len() == compared && compared > 0 && filter.steps.iter().all(all);
+    (needed, exact)
 }
 
 /// Whether a row can be one that the condition holds for.
