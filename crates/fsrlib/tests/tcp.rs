@@ -311,7 +311,9 @@ fn who_polls_sleeps_while_a_near_data_command_takes_long() {
     let nothing = session.stream(&Ask::path("/", Operation::Stat), |_| ControlFlow::Continue(()));
     assert!(matches!(nothing, Err(Error::Refused(Failure::NoVolume(_)))), "{nothing:?}");
     let slept = session.transport_mut().initiator().account();
-    assert!(slept.stalls == 1 && slept.sleeps > 0, "{slept:?}");
+    // The command that waits for the medium; another that the machine kept from running is another.
+    let commands = slept.synchronous - polled.synchronous;
+    assert!((1..=commands).contains(&slept.stalls) && slept.sleeps > 0, "{polled:?}, then {slept:?}");
 }
 
 #[test]
