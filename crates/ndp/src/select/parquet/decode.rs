@@ -735,3 +735,34 @@ impl Decoding {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use nearside_random::Rng;
+
+    use super::*;
+
+    /// Numbers of every width, packed from a bit of a byte on, against a look at each.
+    #[test]
+    fn packed_values_are_passed_over_up_to_one_that_is_wanted() {
+        const FIRST: usize = 3;
+        let mut rng = Rng(3);
+        for width in 0..=32u32 {
+            let values = (1u64 << width).min(1000);
+            let wanted: Vec<bool> = (0..values).map(|_| rng.below(30) == 0).collect();
+            let numbers: Vec<u64> = (0..300).map(|_| rng.below(values)).collect();
+            let each = numbers.iter().flat_map(|n| (0..width).map(move |bit| n >> bit & 1 == 1));
+            let all: Vec<bool> = [false; FIRST].into_iter().chain(each).collect();
+            let eight = |bits: &[bool]| bits.iter().rev().fold(0u8, |byte, bit| byte << 1 | u8::from(*bit));
+            let bytes: Vec<u8> = all.chunks(8).map(eight).collect();
+            for from in 0..numbers.len() {
+                let most = rng.index(numbers.len() - from + 1);
+                let mut rest = numbers.iter().skip(from).take(most);
+                let expected = rest.position(|n| is_wanted(&wanted, *n)).unwrap_or(most) as u64;
+                let at = FIRST + from * width as usize;
+                let passed = packed_unwanted((&bytes, at, width), most as u64, &wanted);
+                assert_eq!(passed, expected, "{width} bits, {most} from {from} on");
+            }
+        }
+    }
+}
