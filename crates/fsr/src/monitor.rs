@@ -553,9 +553,8 @@ impl Scan<'_> {
     pub(crate) fn add(&self, offset: u64, len: u64) {
         let to = offset.saturating_add(len);
         let mut watch = self.monitor.lock();
-        if let Some(scan) = watch.scans.iter_mut().find(|s| s.id == self.id) {
-            scan.ranges.add(offset, to);
-        }
+        let scan = watch.scans.iter_mut().find(|s| s.id == self.id);
+        let _given_back = scan.and_then(|scan| scan.ranges.add(offset, to));
         drop(watch);
         // As in `watch`: a writer sees the range before the caller reads it.
         fence(Ordering::SeqCst);
@@ -572,8 +571,11 @@ impl Scan<'_> {
 impl Drop for Scan<'_> {
     fn drop(&mut self) {
         let mut watch = self.monitor.lock();
-        watch.scans.retain(|s| s.id != self.id);
+        let at = watch.scans.iter().position(|s| s.id == self.id);
+        // Dropped once the lock is free, for which hosts' writes wait.
+        let _ended = at.map(|at| watch.scans.swap_remove(at));
         self.monitor.scanning.fetch_sub(1, Ordering::SeqCst);
+        drop(watch);
     }
 }
 

@@ -11,30 +11,27 @@ const MOST: usize = 1 << 14;
 pub(crate) struct Ranges(BTreeMap<u64, u64>);
 
 impl Ranges {
-    pub(crate) fn add(&mut self, from: u64, to: u64) {
+    /// Adds one. Too many become one: what was kept of them is given back, which takes its time to drop, and
+    /// is for where nobody waits.
+    #[must_use]
+    pub(crate) fn add(&mut self, from: u64, to: u64) -> Option<Ranges> {
         let Ranges(all) = self;
         if to <= from {
-            return;
+            return None;
         }
-        let (mut from, mut to) = (from, to);
-        if let Some((before, end)) = all.range(..=from).next_back()
-            && *end >= from
-        {
-            (from, to) = (*before, to.max(*end));
+        let before = all.range(..=from).next_back().filter(|(_, end)| **end >= from);
+        let (from, mut to) = (before.map_or(from, |(begin, _)| *begin), to);
+        while let Some((&begin, &end)) = all.range(from..=to).next() {
+            all.remove(&begin);
+            to = to.max(end);
         }
         all.insert(from, to);
-        // It may have grown into those that follow.
-        while let Some((next, end)) = all.range(from.saturating_add(1)..=to).next() {
-            let (next, end) = (*next, *end);
-            all.remove(&next);
-            to = to.max(end);
-            all.insert(from, to);
+        if all.len() <= MOST {
+            return None;
         }
-        if all.len() > MOST
-            && let (Some((first, _)), Some((_, last))) = (all.first_key_value(), all.last_key_value())
-        {
-            *all = BTreeMap::from([(*first, *last)]);
-        }
+        let (first, last) =
+            (all.first_key_value().map_or(from, |r| *r.0), all.last_key_value().map_or(to, |r| *r.1));
+        Some(Ranges(std::mem::replace(all, BTreeMap::from([(first, last)]))))
     }
 
     /// Whether one of them has a byte of that one.
@@ -59,7 +56,7 @@ mod tests {
             for _ in 0..400 {
                 let from = rng.below(BYTES - 99);
                 let to = from + 1 + if rng.below(8) == 0 { rng.below(98) } else { rng.below(8) };
-                ranges.add(from, to);
+                assert!(ranges.add(from, to).is_none());
                 added[from as usize..to as usize].fill(true);
                 let from = rng.below(BYTES - 9);
                 let to = from + 1 + rng.below(8);
@@ -75,7 +72,8 @@ mod tests {
     fn too_many_become_one() {
         let mut ranges = Ranges::default();
         let count = MOST as u64 + 9;
-        (0..count).rev().for_each(|at| ranges.add(at * 10, at * 10 + 1));
+        let given_back = |at: u64| ranges.add(at * 10, at * 10 + 1).is_some();
+        assert_eq!((0..count).rev().map(given_back).filter(|is| *is).count(), 1);
         assert!(ranges.0.len() <= MOST && ranges.overlap(count * 10 - 15, count * 10 - 14));
         assert!(!ranges.overlap(count * 10, u64::MAX));
     }
