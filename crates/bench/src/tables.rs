@@ -84,51 +84,23 @@ import duckdb, sys
 duckdb.sql('set threads = 1')
 duckdb.sql(f"copy (from read_csv('{sys.argv[1]}')) to '{sys.argv[2]}' (format parquet)")
 "#;
-/// A program counts words, as programs/words.rs does in the drive.
+/// A program counts words, by what programs/words.rs counts by in the drive.
 const WORDS: &str = r#"
 use std::io::{BufRead, Read};
-const HIGH: u64 = 0x8080_8080_8080_8080;
-fn at_least(word: u64, first: u8) -> u64 {
-    let low = word & !HIGH;
-    (low + u64::from(0x80 - first) * (HIGH >> 7)) & !word & HIGH
-}
-fn take(byte: u8, words: &mut u64, inside: &mut bool) {
-    let (blank, printed) = (matches!(byte, b' ' | b'\t'..=b'\r'), byte.is_ascii_graphic());
-    *words += u64::from(printed & !*inside);
-    *inside = printed | (*inside & !blank);
-}
 fn main() {
     for path in std::io::stdin().lock().lines().map_while(Result::ok) {
         let begun = std::time::Instant::now();
         let mut file = std::fs::File::open(path).unwrap();
         let mut buffer = vec![0; 64 << 10];
-        let (mut lines, mut words, mut bytes, mut inside) = (0u64, 0u64, 0u64, false);
+        let mut counted = count::Counted::default();
         loop {
             let n = file.read(&mut buffer).unwrap();
             if n == 0 {
                 break;
             }
-            let (eights, rest) = buffer[..n].as_chunks::<8>();
-            for eight in eights {
-                let word = u64::from_le_bytes(*eight);
-                lines += u64::from((at_least(word, b'\n') & !at_least(word, b'\n' + 1)).count_ones());
-                let printed = at_least(word, b'!') & !at_least(word, 0x7f);
-                let blank = at_least(word, b' ') & !at_least(word, b'!')
-                    | at_least(word, b'\t') & !at_least(word, b'\r' + 1);
-                if printed | blank == HIGH {
-                    let before = printed << 8 | u64::from(inside) << 7;
-                    words += u64::from((printed & !before).count_ones());
-                    inside = printed >> 63 == 1;
-                } else {
-                    eight.iter().for_each(|byte| take(*byte, &mut words, &mut inside));
-                }
-            }
-            for byte in rest {
-                lines += u64::from(*byte == b'\n');
-                take(*byte, &mut words, &mut inside);
-            }
-            bytes += n as u64;
+            counted.add(&buffer[..n]);
         }
+        let count::Counted { lines, words, bytes, .. } = counted;
         println!("{} {lines} {words} {bytes}", begun.elapsed().as_secs_f64() * 1e3);
     }
 }
@@ -408,7 +380,8 @@ fn beside_python(
 fn words(ours: &Ours, path: &Path, bytes: u64, rounds: usize, sink: Sink<'_>) -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let (source, native) = (folder.path().join("words.rs"), folder.path().join("words"));
-    std::fs::write(&source, WORDS)?;
+    let count = std::path::absolute("programs/count.rs")?;
+    std::fs::write(&source, format!("#[path = {count:?}]\nmod count;\n{WORDS}"))?;
     let module = folder.path().join("words.wasm");
     let rustc = |words: &[&str], source: &Path, to: &Path| {
         let mut rustc = Command::new("rustc");

@@ -123,7 +123,7 @@ impl Runs {
     }
 }
 
-/// Whether a number of a dictionary is wanted, which is none that it has not.
+/// Whether a number of a dictionary is wanted. One that it does not have is: where it is looked at that is said.
 #[inline(always)]
 fn is_wanted(wanted: &[bool], number: u64) -> bool {
     wanted.get(number as usize).copied().unwrap_or(true)
