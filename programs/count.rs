@@ -1,5 +1,5 @@
-//! Lines, words and bytes counted as `wc` does in the C locale: a module of [`words.rs`](words.rs), and of the
-//! program that stands beside it where both are measured.
+//! Lines, words and bytes counted as `wc` does in the C locale: a module of [`words.rs`](words.rs), and of
+//! the program that stands beside it where both are measured.
 
 /// The highest bit of each of eight bytes.
 const HIGH: u64 = 0x8080_8080_8080_8080;

@@ -123,7 +123,8 @@ impl Runs {
     }
 }
 
-/// Whether a number of a dictionary is wanted. One that it does not have is: where it is looked at that is said.
+/// Whether a number of a dictionary is wanted. One that it does not have is: what is wrong is said where it is
+/// looked at.
 #[inline(always)]
 fn is_wanted(wanted: &[bool], number: u64) -> bool {
     wanted.get(number as usize).copied().unwrap_or(true)
