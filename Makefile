@@ -5,7 +5,7 @@
 #   make bench FAST=1  the same in under two minutes, with wider spreads
 #   make studies       the papers' tables and figures: paper beside model beside this machine; records as above, pages in OUT
 #   make studies FAST=1  the same in seconds each; records beside the pages
-#   make documents     the figures and tables of docs/STUDIES.md and docs/PAPERS.md, from the newest committed records
+#   make documents     the figures and tables of docs/STUDIES.md, docs/PAPERS.md and README.md, from the newest committed records
 #   make fuzz          every fuzz target, SECONDS each (default 300)
 #   make sanitize      Miri, ThreadSanitizer and AddressSanitizer over the tests that each can run; for once a week
 #   make sql           the program for SQL (`nearside sql`), in target/release beside the command
@@ -64,6 +64,7 @@ studies:
 documents:
 	@scripts/setup.sh build
 	NEARSIDE_BLESS=1 cargo test --locked -p nearside-studies --test documents the_documents_are_filled
+	NEARSIDE_BLESS=1 cargo test --locked -p nearside-bench the_readme_has_the_records_tables
 
 fuzz:
 	@scripts/setup.sh fuzz

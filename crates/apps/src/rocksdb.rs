@@ -67,15 +67,22 @@ impl<'a> Database<'a> {
         Database { volume, keys }
     }
 
-    /// The path in its volume of one of its tables, the last; while nothing is written it stays.
+    /// The path in its volume of its largest table; while nothing is written it stays.
     ///
     /// # Errors
     /// The system's; a database without tables.
     pub fn table(&self) -> Result<String, Failure> {
-        let names = std::fs::read_dir(self.volume.path(FOLDER))?.flatten().map(|entry| entry.file_name());
-        let tables = names.filter_map(|name| name.into_string().ok()).filter(|name| name.ends_with(".sst"));
-        let last = tables.max().ok_or_else(|| format!("{PROGRAM}: no table in its folder"))?;
-        Ok(format!("/{FOLDER}/{last}"))
+        let mut tables = Vec::new();
+        for entry in std::fs::read_dir(self.volume.path(FOLDER))? {
+            let entry = entry?;
+            match entry.file_name().into_string() {
+                Ok(name) if name.ends_with(".sst") => tables.push((entry.metadata()?.len(), name)),
+                _ => {}
+            }
+        }
+        let (_, largest) =
+            tables.into_iter().max().ok_or_else(|| format!("{PROGRAM}: no table in its folder"))?;
+        Ok(format!("/{FOLDER}/{largest}"))
     }
 
     fn command(&self, benchmarks: &str) -> Result<Command, Failure> {

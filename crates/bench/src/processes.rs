@@ -13,12 +13,12 @@ use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::time::Instant;
 
-use nearside_embedded::Options;
+use nearside_embedded::Drive;
 use nearside_fsrlib::Ask;
 use nearside_instrument::Failure;
 use nearside_instrument::dataset::{self, NEEDLE, Shape};
 use nearside_instrument::kernel::LoopMount;
-use nearside_instrument::near_data::{count_of, search, session};
+use nearside_instrument::near_data::{count_of, search};
 use nearside_instrument::volume::{self, Kind, tool};
 use nearside_loadgen::record::Figure;
 
@@ -328,11 +328,11 @@ fn bytes_in(folder: &Path) -> std::io::Result<u64> {
 
 /// The same search in a session that is there already, its caches filled.
 fn warm_session(peers: &Peers, image: &Path, written: &dataset::Written) -> Result<Figure, Failure> {
-    let mut session = session(&image.display().to_string(), &Options::default())?;
+    let mut drive = Drive::open(image)?;
     let ask = Ask::tree("/deep", count_of(NEEDLE));
     let mut times = Vec::new();
     for _ in 0..=peers.rounds {
-        let (found, _, ns) = search(&mut session, &ask)?;
+        let (found, _, ns) = search(drive.session(), &ask)?;
         if found != written.needles {
             return Err(format!("the warm session found {found} lines of {}", written.needles).into());
         }

@@ -16,13 +16,12 @@ use std::time::{Duration, Instant};
 
 use nearside_clock::TscClock;
 use nearside_driver::Policy;
-use nearside_embedded::Options;
+use nearside_embedded::Drive;
 use nearside_fsrlib::{
     Ask, GatherOptions, NearestOptions, Operation, Pooling, Record, Session, TcpTransport,
 };
 use nearside_instrument::Failure;
 use nearside_instrument::kernel::LoopMount;
-use nearside_instrument::near_data::session;
 use nearside_instrument::volume::{self, Kind};
 use nearside_loadgen::record::Figure;
 use nearside_random::Rng;
@@ -407,8 +406,8 @@ fn words(ours: &Ours, path: &Path, bytes: u64, rounds: usize, sink: Sink<'_>) ->
     contest(&work, &mut || ours.run(&asked, line), &mut peers, path, rounds, sink)
 }
 
-/// The nearest rows: by a whole process, whose data are in the page cache, and in a session over memory, as
-/// NumPy's are in its own.
+/// The nearest rows: by a whole process, and in a session that has been asked before. The image is in the page
+/// cache, as NumPy's array is in its own memory.
 fn nearest(ours: &Ours, path: &Path, count: usize, rounds: usize, sink: Sink<'_>) -> Result<(), Failure> {
     let query: Vec<f32> = (0..COLUMNS).map(|n| if n % 3 == 0 { -1.0 } else { 0.5 }).collect();
     let words = query.iter().map(f32::to_string).collect::<Vec<_>>().join(",");
@@ -416,7 +415,8 @@ fn nearest(ours: &Ours, path: &Path, count: usize, rounds: usize, sink: Sink<'_>
     let mut peers: Vec<Peer> = Peer::start("NumPy", "numpy", NUMPY).into_iter().collect();
     let work = format!("nearest of {count} rows of {COLUMNS} f32");
     contest(&work, &mut || ours.run(&words, first_words), &mut peers, path, rounds, sink)?;
-    let mut session = session(&format!("dram:{}", ours.image.display()), &Options::default())?;
+    let mut drive = Drive::open(&ours.image)?;
+    let session = drive.session();
     let options = NearestOptions { count: 10, query, ..Default::default() };
     let ask = Ask::path("/vectors.npy", Operation::Nearest(options));
     let mut asked = || {

@@ -140,7 +140,7 @@ pub fn run(args: AttachArgs) -> Outcome {
     store.notes().iter().chain(store.standing().all()).for_each(|note| complain(note));
     let capacity = store.capacity();
     let threads = args.near_data_threads.map_or_else(|| Workers::usual(1), usize::from);
-    let workers = Workers::start(threads, clock).map_err(|e| words(&e))?;
+    let workers = Workers::behind_hosts(threads, clock).map_err(|e| words(&e))?;
     let handle = workers.as_ref().map(Workers::handle);
     let config =
         firmware::Config { allow_unrecovered: args.allow_unrecovered, ..firmware::Config::default() };

@@ -123,6 +123,11 @@ impl Drop for Threaded {
     }
 }
 
+/// Nanoseconds without work after which a reactor lets others of its core go first at each look: where host and
+/// drive share one, the host could not ring until the reactor sleeps. Where nobody wants the core, it is a
+/// short system call.
+const YIELD_AFTER_NS: u64 = 5_000;
+
 fn run<S: Store, F: Firmware<S>>(
     mut reactor: Reactor<S, F>,
     index: usize,
@@ -142,7 +147,8 @@ fn run<S: Store, F: Firmware<S>>(
         let spare = step.next.map(|next| next.since(now).saturating_sub(rest.early_ns));
         match spare {
             Some(0) => std::hint::spin_loop(),
-            _ if now.since(last_work) < rest.idle_ns => std::hint::spin_loop(),
+            _ if now.since(last_work) < YIELD_AFTER_NS => std::hint::spin_loop(),
+            _ if now.since(last_work) < rest.idle_ns => std::thread::yield_now(),
             spare => {
                 let nothing = || reactor.is_quiet() && !stop.load(Ordering::SeqCst);
                 wakeup.sleep_as(index, spare.map(Duration::from_nanos), nothing);

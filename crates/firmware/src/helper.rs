@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 
 use nearside_device::turns::Turns;
-use nearside_dma::cpu::thread_work_ns;
+use nearside_dma::cpu::{self, thread_work_ns};
 
 /// Jobs that wait before those whose commands have gone are looked for.
 const MANY: usize = 64;
@@ -114,8 +114,7 @@ impl Helper {
     }
 
     fn run(&self) {
-        // Where the system does not allow it, at the priority of all.
-        let _ = rustix::process::setpriority_process(None, 10);
+        cpu::be_behind();
         let share = (self.most)().saturating_sub(1).max(1);
         let mut queue = self.lock();
         loop {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use nearside_clock::{Clock, Nanos};
 use nearside_device::firmware::Progress;
-use nearside_dma::Wakeup;
+use nearside_dma::{Wakeup, cpu};
 
 /// Threads at most, unless told otherwise.
 const MOST: usize = 8;
@@ -85,6 +85,23 @@ impl Workers {
     /// # Errors
     /// The system's: it gives no thread.
     pub fn start(threads: usize, clock: impl Clock + Clone + 'static) -> io::Result<Option<Workers>> {
+        Workers::start_as(threads, false, clock)
+    }
+
+    /// As [`Workers::start`], of a drive that has other hosts than who waits for that work: where there are
+    /// fewer cores than threads that want one, a host's go first.
+    ///
+    /// # Errors
+    /// Those of [`Workers::start`].
+    pub fn behind_hosts(threads: usize, clock: impl Clock + Clone + 'static) -> io::Result<Option<Workers>> {
+        Workers::start_as(threads, true, clock)
+    }
+
+    fn start_as(
+        threads: usize,
+        behind: bool,
+        clock: impl Clock + Clone + 'static,
+    ) -> io::Result<Option<Workers>> {
         if threads == 0 {
             return Ok(None);
         }
@@ -97,7 +114,12 @@ impl Workers {
         for index in 0..threads {
             let (pool, clock) = (pool.clone(), clock.clone());
             let builder = std::thread::Builder::new().name(format!("near-data{index}"));
-            workers.threads.push(builder.spawn(move || run(index, &pool, &clock))?);
+            workers.threads.push(builder.spawn(move || {
+                if behind {
+                    cpu::be_behind();
+                }
+                run(index, &pool, &clock, behind);
+            })?);
         }
         Ok(Some(workers))
     }
@@ -127,9 +149,10 @@ fn of_cores(cores: usize, busy: usize) -> usize {
     if half < busy { 0 } else { half.min(MOST) }
 }
 
-fn run(index: usize, pool: &WorkerPool, clock: &impl Clock) {
+fn run(index: usize, pool: &WorkerPool, clock: &impl Clock, behind: bool) {
     let mut lanes = Lanes::new();
     let mut last_work = clock.now();
+    let look_again = if behind { std::thread::yield_now } else { std::hint::spin_loop };
     while !pool.is_stopped() {
         lanes.append(&mut pool.given(index));
         let now = clock.now();
@@ -145,10 +168,14 @@ fn run(index: usize, pool: &WorkerPool, clock: &impl Clock) {
         });
         if worked {
             last_work = now;
+            if behind {
+                // Who waits for this core has it now, and not when the scheduler's slice is over.
+                std::thread::yield_now();
+            }
             continue;
         }
         if now.since(last_work) < SPIN_NS {
-            std::hint::spin_loop();
+            look_again();
             continue;
         }
         // A store that waits for the kernel says `now`: the kernel's interrupt wakes nobody here.

@@ -277,7 +277,7 @@ impl ServedDrive {
         let connections = options.connections;
         let target = AnyTarget::new(options).map_err(|e| e.to_string())?;
         let threads = plan.near_data_threads.unwrap_or_else(|| Workers::usual(1));
-        let workers = Workers::start(threads, TscClock::new()).map_err(|e| e.to_string())?;
+        let workers = Workers::behind_hosts(threads, TscClock::new()).map_err(|e| e.to_string())?;
         let server = Server::start(target, Vec::new(), TscClock::new()).map_err(|e| e.to_string())?;
         let seen = Arc::new(Seen { target: server.target().clone(), functions: Mutex::default() });
         let notes: Vec<String> = limits::raise_descriptors(connections).into_iter().collect();

@@ -26,6 +26,11 @@ pub(super) struct Making {
 }
 
 impl Making {
+    /// Whether a value is kept.
+    fn keeps(&self) -> bool {
+        matches!(self.function, Function::Min | Function::Max)
+    }
+
     /// The types of what comes of it.
     pub(super) fn kinds(&self) -> Vec<ColumnType> {
         match self.function {
@@ -96,18 +101,41 @@ impl Groups {
         &mut self,
         by: &[usize],
         makings: &[Making],
-        (cells, text): (&[Cell], &[u8]),
+        row: (&[Cell], &[u8]),
         fuel: &mut Fuel,
     ) -> Result<(), Fault> {
         self.key.clear();
-        let cell = |slot: usize| cells.get(slot).copied().unwrap_or_default();
         for slot in by {
             let before = self.key.len();
-            put_key(&mut self.key, cell(*slot), text);
+            put_key(&mut self.key, cell(row.0, *slot), row.1);
             fuel.spend_bytes(self.key.len() - before).await;
         }
         // It is hashed, compared and put among the texts.
         fuel.spend_bytes(3 * self.key.len()).await;
+        for making in makings.iter().filter(|making| making.keeps()) {
+            if let Cell::Text(from, to) = making.slot.map_or(Cell::Null, |slot| cell(row.0, slot)) {
+                // It is compared and put among the texts, with room for a longer one.
+                fuel.spend_bytes(3 * (to - from) as usize).await;
+            }
+        }
+        self.put(makings, row)
+    }
+
+    /// Adds a row whose texts are short; how many units that takes.
+    pub(super) fn add_short(
+        &mut self,
+        by: &[usize],
+        makings: &[Making],
+        row: (&[Cell], &[u8]),
+    ) -> Result<u64, Fault> {
+        self.key.clear();
+        by.iter().for_each(|slot| put_key(&mut self.key, cell(row.0, *slot), row.1));
+        self.put(makings, row)?;
+        Ok((4 * self.key.len() + 3 * row.1.len() * makings.len()) as u64 / 32)
+    }
+
+    /// Adds a row to the group with the key at hand.
+    fn put(&mut self, makings: &[Making], (cells, text): (&[Cell], &[u8])) -> Result<(), Fault> {
         let group = self.group(makings)?;
         for (nth, making) in (group * makings.len()..).zip(makings) {
             let Some(state) = self.states.get_mut(nth) else { continue };
@@ -115,15 +143,11 @@ impl Groups {
                 state.count += 1;
                 continue;
             };
-            let value = cell(slot);
+            let value = cell(cells, slot);
             if value == Cell::Null {
                 continue;
             }
             state.count += 1;
-            if let (Function::Min | Function::Max, Cell::Text(from, to)) = (making.function, value) {
-                // It is compared and put among the texts, with room for a longer one.
-                fuel.spend_bytes(3 * (to - from) as usize).await;
-            }
             match (making.function, value) {
                 (Function::Sum | Function::Average, Cell::Int(n)) => state.int += i128::from(n),
                 (Function::Sum | Function::Average, Cell::Float(n)) => state.float += n,
@@ -209,6 +233,10 @@ impl Groups {
         }
         Ok(())
     }
+}
+
+fn cell(cells: &[Cell], slot: usize) -> Cell {
+    cells.get(slot).copied().unwrap_or_default()
 }
 
 fn sum(state: State) -> Result<i64, Fault> {

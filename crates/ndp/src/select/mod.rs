@@ -41,6 +41,8 @@ use value::{Cell, parse};
 pub const MAX_ROW: usize = 128 << 10;
 /// Longer lines of JSON are read where nobody waits: reading one cannot be cut.
 const LONG_LINE: usize = 4 << 10;
+/// Bytes of texts of a row that is looked at in one step.
+const SHORT_TEXTS: usize = 512;
 /// Most bytes of a batch, about.
 const BATCH: usize = 64 << 10;
 /// Most bytes that a row's values have: JSON writes a number's digits out, and a column is answered once.
@@ -404,6 +406,9 @@ impl Selector {
                         Cut::Going => {}
                         Cut::End => return Ok(Step::Done),
                         Cut::Long => return Ok(Step::Long),
+                        Cut::Row if self.add_at_once(plan, piece).inspect_err(|_| self.failed = true)? => {
+                            self.pass();
+                        }
                         Cut::Row => self.row = Row::Cut { read: false },
                         Cut::Bad => {
                             self.count_bad();
@@ -451,6 +456,42 @@ impl Selector {
                 }
             }
         }
+    }
+
+    /// Adds a row of Parquet that the condition is known to hold for to its group, if all its values are there
+    /// and short. Whether it has: any other goes its way in steps.
+    fn add_at_once(&mut self, plan: &Plan, piece: &mut &[u8]) -> Result<bool, Fault> {
+        let Selector { rows: Rows::Parquet(file), parsed, groups, fuel, .. } = self else { return Ok(false) };
+        if !plan.groups() || !file.holds() {
+            return Ok(false);
+        }
+        let before = piece.len();
+        let cut = file.others(piece, fuel)?;
+        fuel.take(bytes_of(before - piece.len()));
+        if cut != Cut::Row {
+            return Ok(false);
+        }
+        parsed.text.clear();
+        parsed.cells.clear();
+        for slot in 0..plan.slots.len() {
+            let cell = match file.value(slot) {
+                (Cell::Text(from, to), text) => {
+                    let text = text.get(from as usize..to as usize).unwrap_or_default();
+                    let at = parsed.text.len();
+                    if at + text.len() > SHORT_TEXTS || std::str::from_utf8(text).is_err() {
+                        return Ok(false);
+                    }
+                    parsed.text.extend_from_slice(text);
+                    Cell::text(at, at + text.len())
+                }
+                (Cell::Bad(..), _) => return Ok(false),
+                (cell, _) => cell,
+            };
+            parsed.cells.push(cell);
+        }
+        let units = groups.add_short(&plan.output, &plan.makings, (&parsed.cells, &parsed.text))?;
+        fuel.take(units + 60 + 35 * plan.slots.len() as u64);
+        Ok(true)
     }
 
     /// Goes on with the row at hand, or passes over it.

@@ -6,7 +6,7 @@ use super::super::MAX_ROW;
 use super::super::value::Cell;
 use super::kind::{Kind, Physical};
 use super::page::Encoding;
-use super::prune::{Needed, cost, hold};
+use super::prune::{Needed, cost, hold, hold_numbers};
 use super::thrift::{Thrift, Wrong};
 use crate::fuel::Fuel;
 
@@ -92,11 +92,20 @@ impl Runs {
         }
     }
 
+    #[inline]
     fn next(&mut self, bytes: &[u8]) -> Result<u32, Wrong> {
-        let same = self.at_hand(bytes)?.1;
-        let value = self.bit.map_or(0, |bit| bits(bytes, bit, self.width) as u32);
-        self.pass(1);
-        Ok(same.unwrap_or(value))
+        if self.left == 0 {
+            self.run(bytes)?;
+        }
+        self.left -= 1;
+        Ok(match &mut self.bit {
+            None => self.value,
+            Some(bit) => {
+                let value = bits(bytes, *bit, self.width) as u32;
+                *bit += self.width as usize;
+                value
+            }
+        })
     }
 
     /// Passes over values, at most so many, up to one that is wanted or the end of the run at hand; over how
@@ -123,8 +132,8 @@ impl Runs {
     }
 }
 
-/// Whether a number of a dictionary is wanted. One that it does not have is: what is wrong is said where it is
-/// looked at.
+/// Whether a number of a dictionary is wanted. One that it does not have is: what is wrong is said where
+/// it is looked at.
 #[inline(always)]
 fn is_wanted(wanted: &[bool], number: u64) -> bool {
     wanted.get(number as usize).copied().unwrap_or(true)
@@ -315,6 +324,10 @@ impl Dictionary {
         if !needed.is_empty() && count.saturating_mul(needed.len()).saturating_mul(dear) <= COMPARISONS {
             let wanted = |cell: Cell| hold(needed, cell, &new.bytes);
             new.wanted = match physical.width() {
+                Some(8) if (kind, physical) == (Kind::Float, Physical::Double) => {
+                    let values = new.bytes.as_chunks().0.iter().take(count);
+                    hold_numbers(needed, values.map(|value| f64::from_le_bytes(*value)))
+                }
                 Some(width @ 1..) => {
                     let values = new.bytes.chunks_exact(width).take(count);
                     values.map(|value| wanted(kind.cell(physical, value))).collect()

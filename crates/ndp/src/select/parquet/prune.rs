@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use nearside_near_data::Comparison;
 
 use super::super::filter::{Filter, Held, Step, compares, of_cell, order};
-use super::super::value::Cell;
+use super::super::value::{Cell, floats};
 use super::footer::Statistics;
 use super::kind::{Kind, Physical};
 
@@ -112,6 +112,33 @@ pub(super) fn hold(needed: &[Needed], cell: Cell, text: &[u8]) -> bool {
         Cell::Text(..) => needed.iter().all(is) || std::str::from_utf8(text).is_err(),
         _ => needed.iter().all(is),
     }
+}
+
+/// Of each number, whether all comparisons are true of it: [`hold`], by a loop for each.
+pub(super) fn hold_numbers(needed: &[Needed], numbers: impl Iterator<Item = f64> + Clone) -> Vec<bool> {
+    let mut all: Vec<bool> = numbers.clone().map(|_| true).collect();
+    for Needed { how, with, .. } in needed {
+        let with = match with {
+            Held::Float(with) => *with,
+            Held::Int(with) => *with as f64,
+            // No number compares with it.
+            _ => {
+                all.fill(false);
+                break;
+            }
+        };
+        let orders = numbers.clone().map(|number| floats(number, with));
+        let each = all.iter_mut().zip(orders);
+        match how {
+            Comparison::Equal => each.for_each(|(all, order)| *all &= order.is_eq()),
+            Comparison::NotEqual => each.for_each(|(all, order)| *all &= order.is_ne()),
+            Comparison::Less => each.for_each(|(all, order)| *all &= order.is_lt()),
+            Comparison::LessOrEqual => each.for_each(|(all, order)| *all &= order.is_le()),
+            Comparison::Greater => each.for_each(|(all, order)| *all &= order.is_gt()),
+            Comparison::GreaterOrEqual => each.for_each(|(all, order)| *all &= order.is_ge()),
+        }
+    }
+    all
 }
 
 /// Units of that.
@@ -258,4 +285,29 @@ fn orders<'t>(a: &May, b: &May, bytes: impl Fn(Held) -> &'t [u8] + Copy) -> [Opt
     let greater = high.is_none_or(Ordering::is_gt);
     let equal = low.is_none_or(Ordering::is_le) && high.is_none_or(Ordering::is_ge);
     [less.then_some(Ordering::Less), equal.then_some(Ordering::Equal), greater.then_some(Ordering::Greater)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers by a loop of each comparison's own, against a look at each.
+    #[test]
+    fn numbers_hold_as_one_by_one() {
+        use Comparison::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
+        let numbers = [f64::NEG_INFINITY, -1.5, -0.0, 0.0, 1.0, 99.0, 99.5, 1e300, f64::INFINITY, f64::NAN];
+        let all = [Equal, NotEqual, Less, LessOrEqual, Greater, GreaterOrEqual];
+        let withs = numbers.map(Held::Float).into_iter();
+        let withs =
+            withs.chain([Held::Int(99), Held::Int(i64::MAX), Held::Null, Held::Own(0), Held::Date(1)]);
+        let of = |how, with| Needed { slot: 0, how, with, text: "".into() };
+        let each: Vec<_> = withs.flat_map(|with| all.map(|how| of(how, with))).collect();
+        for first in &each {
+            for more in [&[][..], &each[14..15], &each[21..23]] {
+                let needed = [std::slice::from_ref(first), more].concat();
+                let one_by_one = numbers.map(|number| hold(&needed, Cell::Float(number), &[]));
+                assert_eq!(hold_numbers(&needed, numbers.into_iter()), one_by_one, "{needed:?}");
+            }
+        }
+    }
 }
