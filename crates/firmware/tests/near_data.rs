@@ -12,7 +12,7 @@ use nearside_device::Namespace;
 use nearside_device::firmware::{Firmware, Job, NearDataCommand, Outcome, Seat, Turn, Worker as _};
 use nearside_dma::{IoBuffer, Memory, Wakeup};
 use nearside_embedded::AnyStore;
-use nearside_firmware::Fsr;
+use nearside_firmware::{Fsr, Workers};
 use nearside_fsr::Config;
 use nearside_ndp::program::{Engine, Program, install};
 use nearside_near_data::wire::{decode_reply, encode_request};
@@ -650,4 +650,34 @@ fn a_cursor_fits_after_any_name_and_small_buffers_say_so() {
         let refused = matches!(reply.failure, Some(Failure::InvalidRequest(_)));
         assert!(refused || reply.more.is_some(), "{room} bytes: {reply:?}");
     }
+}
+
+/// The name and the nice value of a thread of this process (proc_pid_stat(5)).
+fn niceness(thread: &Path) -> Option<(String, i32)> {
+    let stat = fs::read_to_string(thread.join("stat")).ok()?;
+    let (head, rest) = stat.rsplit_once(')')?;
+    Some((head.split_once('(')?.1.to_owned(), rest.split_whitespace().nth(16)?.parse().ok()?))
+}
+
+fn nice_of(name: &str) -> Option<i32> {
+    let mut all = fs::read_dir("/proc/self/task").unwrap().flatten();
+    all.find_map(|task| niceness(&task.path()).filter(|(is, _)| is == name)).map(|(_, nice)| nice)
+}
+
+/// Where hosts wait for a core as well, they have it first.
+#[test]
+fn threads_behind_hosts_are_of_a_low_priority() {
+    let of = |threads: Workers, expected: i32| {
+        for _ in 0..60_000 {
+            if nice_of("near-data0") == Some(expected) {
+                return drop(threads);
+            }
+            // It says so itself once it runs.
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        panic!("{:?}, and not {expected}", nice_of("near-data0"));
+    };
+    let (clock, own) = (TscClock::new(), niceness(Path::new("/proc/thread-self")).unwrap().1);
+    of(Workers::start(1, clock).unwrap().unwrap(), own);
+    of(Workers::behind_hosts(1, clock).unwrap().unwrap(), (own + 10).min(19));
 }

@@ -458,11 +458,11 @@ impl Selector {
         }
     }
 
-    /// Adds a row of Parquet that the condition is known to hold for to its group, if all its values are there
-    /// and short. Whether it has: any other goes its way in steps.
+    /// Adds a row of Parquet that is known to be wanted to its group, if all its values are there and short.
+    /// Whether it has: any other goes its way in steps.
     fn add_at_once(&mut self, plan: &Plan, piece: &mut &[u8]) -> Result<bool, Fault> {
         let Selector { rows: Rows::Parquet(file), parsed, groups, fuel, .. } = self else { return Ok(false) };
-        if !plan.groups() || !file.holds() {
+        if !plan.groups() || !(plan.filter.is_empty() || file.holds()) {
             return Ok(false);
         }
         let before = piece.len();
