@@ -15,6 +15,7 @@ mod groups;
 mod json;
 mod like;
 mod merge;
+mod needed;
 pub mod parquet;
 mod plan;
 mod rows;
@@ -32,6 +33,7 @@ use filter::Asking;
 use groups::Groups;
 use json::Parsed;
 pub use merge::{Merge, MergeError};
+use needed::{Needed, hold};
 pub use plan::{Plan, SAMPLE, SAMPLE_ROWS};
 use rows::{Cut, Rows};
 pub use table::{NotArrow, Stored, Table, Value};
@@ -406,7 +408,7 @@ impl Selector {
                         Cut::Going => {}
                         Cut::End => return Ok(Step::Done),
                         Cut::Long => return Ok(Step::Long),
-                        Cut::Row if self.add_at_once(plan, piece).inspect_err(|_| self.failed = true)? => {
+                        Cut::Row if self.at_once(plan, piece).inspect_err(|_| self.failed = true)? => {
                             self.pass();
                         }
                         Cut::Row => self.row = Row::Cut { read: false },
@@ -458,9 +460,48 @@ impl Selector {
         }
     }
 
-    /// Adds a row of Parquet that is known to be wanted to its group, if all its values are there and short.
-    /// Whether it has: any other goes its way in steps.
-    fn add_at_once(&mut self, plan: &Plan, piece: &mut &[u8]) -> Result<bool, Fault> {
+    /// Does all that there is to do of a row, if it is short and at hand: most are not wanted, and others go to
+    /// their groups. Whether it has: any other goes its way in steps.
+    fn at_once(&mut self, plan: &Plan, piece: &mut &[u8]) -> Result<bool, Fault> {
+        match self.rows {
+            Rows::Csv(_) => self.csv_at_once(plan),
+            Rows::Parquet(_) => self.parquet_at_once(plan, piece),
+            Rows::Json(_) => Ok(false),
+        }
+    }
+
+    fn csv_at_once(&mut self, plan: &Plan) -> Result<bool, Fault> {
+        let Selector { rows, parsed, groups, fuel, .. } = self;
+        let text = rows.text();
+        if text.len() > SHORT_TEXTS || rows.fields() != plan.fields {
+            return Ok(false);
+        }
+        parsed.cells.clear();
+        let read = |slots: &[(usize, String, ColumnType)], cells: &mut Vec<Cell>| {
+            cells.extend(slots.iter().map(|(place, _, kind)| csv_cell(rows, *place, *kind)));
+            !cells.iter().any(|cell| matches!(cell, Cell::Bad(..)))
+        };
+        let (asked, others) = plan.slots.split_at(plan.asked);
+        let (needed, exact) = &plan.needed;
+        fuel.take(15 * asked.len() as u64 + 8 * needed.len() as u64);
+        if !read(asked, &mut parsed.cells) {
+            return Ok(false);
+        }
+        let holds = |one: &Needed| {
+            hold(std::slice::from_ref(one), parsed.cells.get(one.slot).copied().unwrap_or_default(), text)
+        };
+        if !needed.iter().all(holds) {
+            return Ok(true);
+        }
+        if !plan.groups() || !(plan.filter.is_empty() || *exact) || !read(others, &mut parsed.cells) {
+            return Ok(false);
+        }
+        let units = groups.add_short(&plan.output, &plan.makings, (&parsed.cells, text))?;
+        fuel.take(units + 60 + 20 * others.len() as u64);
+        Ok(true)
+    }
+
+    fn parquet_at_once(&mut self, plan: &Plan, piece: &mut &[u8]) -> Result<bool, Fault> {
         let Selector { rows: Rows::Parquet(file), parsed, groups, fuel, .. } = self else { return Ok(false) };
         if !plan.groups() || !(plan.filter.is_empty() || file.holds()) {
             return Ok(false);
@@ -584,15 +625,7 @@ impl Selector {
                     cell.map_err(|fault| self.named(fault, None))?
                 }
                 Rows::Json(_) => self.parsed.cells.get(at).copied().unwrap_or_default(),
-                Rows::Csv(_) => {
-                    let (from, to) = self.rows.field(*place);
-                    let text = self.rows.text().get(from..to).unwrap_or_default();
-                    match kind {
-                        _ if text.is_empty() => Cell::Null,
-                        ColumnType::Utf8 if std::str::from_utf8(text).is_ok() => Cell::text(from, to),
-                        kind => parse(*kind, text).unwrap_or(Cell::bad(from, to)),
-                    }
-                }
+                Rows::Csv(_) => csv_cell(&self.rows, *place, *kind),
             };
             if let Cell::Bad(from, to) = cell {
                 let text = text_of(&self.rows, &self.parsed).get(from as usize..to as usize);
@@ -732,6 +765,17 @@ fn text_of<'r>(rows: &'r Rows, parsed: &'r Parsed) -> &'r [u8] {
     match rows {
         Rows::Csv(_) => rows.text(),
         Rows::Json(_) | Rows::Parquet(_) => &parsed.text,
+    }
+}
+
+/// A value of the row of CSV that is there.
+fn csv_cell(rows: &Rows, place: usize, kind: ColumnType) -> Cell {
+    let (from, to) = rows.field(place);
+    let text = rows.text().get(from..to).unwrap_or_default();
+    match kind {
+        _ if text.is_empty() => Cell::Null,
+        ColumnType::Utf8 if std::str::from_utf8(text).is_ok() => Cell::text(from, to),
+        kind => parse(kind, text).unwrap_or(Cell::bad(from, to)),
     }
 }
 

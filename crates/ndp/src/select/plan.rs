@@ -9,6 +9,7 @@ use nearside_near_data::{ColumnType, MAX_FIELDS, RowFormat, SelectOptions, Term}
 use super::filter::Filter;
 use super::groups::Making;
 use super::json::{self, Members};
+use super::needed::{Needed, needed};
 use super::rows::{Cut, Rows};
 use super::value::Guess;
 use super::{Fault, Selection, arrow, parquet};
@@ -63,7 +64,7 @@ impl Selection {
         });
         let mut plan = Plan::bind(&self.options, columns.collect(), 0).map_err(Fault::Table)?;
         let slots: Vec<_> = plan.slots.iter().map(|(place, _, kind)| (*place, *kind)).collect();
-        let layout = table.layout(footer, at, &slots, (&plan.filter, plan.asked))?;
+        let layout = table.layout(footer, at, &slots, (&plan.filter, &plan.needed, plan.asked))?;
         plan.parquet = Some(Arc::new(layout));
         Ok(plan)
     }
@@ -195,6 +196,8 @@ pub struct Plan {
     pub(super) slots: Vec<(usize, String, ColumnType)>,
     pub(super) asked: usize,
     pub(super) filter: Filter,
+    /// Comparisons without which it does not hold, and whether they are all of it.
+    pub(super) needed: (Vec<Needed>, bool),
     /// The slots that are answered, or that make groups.
     pub(super) output: Vec<usize>,
     pub(super) makings: Vec<Making>,
@@ -280,6 +283,7 @@ impl Plan {
             fields,
             slots,
             asked,
+            needed: needed(&filter),
             filter,
             output,
             makings,

@@ -1,11 +1,11 @@
 //! A column's chunk of a row group: its pages as they come, and the value of the row at hand.
 
+use super::super::needed::Needed;
 use super::super::value::Cell;
 use super::decode::{Decoding, Dictionary};
 use super::footer::{Chunk, Codec};
 use super::kind::{Kind, Physical};
 use super::page::{Header, Page, Unpacking};
-use super::prune::Needed;
 use super::thrift::Wrong;
 use crate::fuel::Fuel;
 

@@ -3,10 +3,10 @@
 #![deny(clippy::indexing_slicing)]
 
 use super::super::MAX_ROW;
+use super::super::needed::{Needed, cost, hold, hold_numbers};
 use super::super::value::Cell;
 use super::kind::{Kind, Physical};
 use super::page::Encoding;
-use super::prune::{Needed, cost, hold, hold_numbers};
 use super::thrift::{Thrift, Wrong};
 use crate::fuel::Fuel;
 

@@ -28,6 +28,7 @@ use nearside_near_data::ColumnType;
 
 use super::Fault;
 use super::filter::Filter;
+use super::needed::{Needed, cost, hold};
 use super::rows::Cut;
 use super::value::Cell;
 use crate::fuel::Fuel;
@@ -84,13 +85,12 @@ impl Columns {
         footer: &[u8],
         end: u64,
         slots: &[(usize, ColumnType)],
-        (filter, asked): (&Filter, usize),
+        (filter, (needed, exact), asked): (&Filter, &(Vec<Needed>, bool), usize),
     ) -> Result<Layout, Fault> {
         let (mut columns, mut wanted) = (Vec::new(), Vec::new());
-        let (needed, exact) = prune::needed(filter);
         let lead = needed.first().map(|needed| needed.slot);
-        let mut others: BTreeMap<usize, Vec<prune::Needed>> = BTreeMap::new();
-        needed.into_iter().for_each(|one| others.entry(one.slot).or_default().push(one));
+        let mut others: BTreeMap<usize, Vec<Needed>> = BTreeMap::new();
+        needed.iter().cloned().for_each(|one| others.entry(one.slot).or_default().push(one));
         let mut own = lead.and_then(|lead| others.remove(&lead));
         for (nth, (place, kind)) in slots.iter().enumerate() {
             let leaf = self.schema.columns.get(*place);
@@ -106,7 +106,7 @@ impl Columns {
         let mut groups = footer::groups(footer, self.schema.leaves, &wanted, end)?;
         let all = groups.len();
         groups.retain(|group| may_hold(filter, group, columns.get(..asked)));
-        Ok(Layout { columns, asked, groups, all, lead, others, exact })
+        Ok(Layout { columns, asked, groups, all, lead, others, exact: *exact })
     }
 }
 
@@ -132,7 +132,7 @@ pub(super) struct Layout {
     /// The column that rows are looked for by, and those of other columns' comparisons without which none is
     /// wanted.
     lead: Option<usize>,
-    others: BTreeMap<usize, Vec<prune::Needed>>,
+    others: BTreeMap<usize, Vec<Needed>>,
     /// They are all of the condition.
     exact: bool,
 }
@@ -263,8 +263,8 @@ impl File {
                     *holds = false;
                     break;
                 }
-                fuel.take(prune::cost(needed, column.value()));
-                if !prune::hold(needed, column.value(), column.text()) {
+                fuel.take(cost(needed, column.value()));
+                if !hold(needed, column.value(), column.text()) {
                     *row += 1;
                     return Ok(Cut::Going);
                 }
