@@ -406,8 +406,8 @@ fn words(ours: &Ours, path: &Path, bytes: u64, rounds: usize, sink: Sink<'_>) ->
     contest(&work, &mut || ours.run(&asked, line), &mut peers, path, rounds, sink)
 }
 
-/// The nearest rows: by a whole process, and in a session that has been asked before. The image is in the page
-/// cache, as NumPy's array is in its own memory.
+/// The nearest rows: by a whole process, and in a session that has been asked before. The image is in the
+/// page cache, as NumPy's array is in its own memory.
 fn nearest(ours: &Ours, path: &Path, count: usize, rounds: usize, sink: Sink<'_>) -> Result<(), Failure> {
     let query: Vec<f32> = (0..COLUMNS).map(|n| if n % 3 == 0 { -1.0 } else { 0.5 }).collect();
     let words = query.iter().map(f32::to_string).collect::<Vec<_>>().join(",");

@@ -123,9 +123,9 @@ impl Drop for Threaded {
     }
 }
 
-/// Nanoseconds without work after which a reactor lets others of its core go first at each look: where host and
-/// drive share one, the host could not ring until the reactor sleeps. Where nobody wants the core, it is a
-/// short system call.
+/// Nanoseconds without work after which a reactor lets others of its core go first at each look: where host
+/// and drive share one, the host could not ring until the reactor sleeps. Where nobody wants the core, it is
+/// a short system call.
 const YIELD_AFTER_NS: u64 = 5_000;
 
 fn run<S: Store, F: Firmware<S>>(

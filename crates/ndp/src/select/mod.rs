@@ -460,8 +460,8 @@ impl Selector {
         }
     }
 
-    /// Does all that there is to do of a row, if it is short and at hand: most are not wanted, and others go to
-    /// their groups. Whether it has: any other goes its way in steps.
+    /// Does all that there is to do of a row, if it is short and at hand: most are not wanted, others go to
+    /// their groups. Whether it has: any other row goes its way in steps.
     fn at_once(&mut self, plan: &Plan, piece: &mut &[u8]) -> Result<bool, Fault> {
         match self.rows {
             Rows::Csv(_) => self.csv_at_once(plan),
