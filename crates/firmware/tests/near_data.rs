@@ -667,17 +667,16 @@ fn nice_of(name: &str) -> Option<i32> {
 /// Where hosts wait for a core as well, they have it first.
 #[test]
 fn threads_behind_hosts_are_of_a_low_priority() {
-    let of = |threads: Workers, expected: i32| {
-        for _ in 0..60_000 {
-            if nice_of("near-data0") == Some(expected) {
-                return drop(threads);
-            }
-            // It says so itself once it runs.
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        panic!("{:?}, and not {expected}", nice_of("near-data0"));
-    };
     let (clock, own) = (TscClock::new(), niceness(Path::new("/proc/thread-self")).unwrap().1);
+    let begun = clock.now();
+    let of = |threads: Workers, expected: i32| {
+        // It says so itself once it runs.
+        while nice_of("near-data0") != Some(expected) {
+            assert!(clock.now().since(begun) < 60_000_000_000, "{:?}, not {expected}", nice_of("near-data0"));
+            std::thread::yield_now();
+        }
+        drop(threads);
+    };
     of(Workers::start(1, clock).unwrap().unwrap(), own);
     of(Workers::behind_hosts(1, clock).unwrap().unwrap(), (own + 10).min(19));
 }

@@ -408,14 +408,9 @@ impl Selector {
                         Cut::Going => {}
                         Cut::End => return Ok(Step::Done),
                         Cut::Long => return Ok(Step::Long),
-                        Cut::Row if self.at_once(plan, piece).inspect_err(|_| self.failed = true)? => {
-                            self.pass();
-                        }
+                        Cut::Row if self.at_once(plan, piece)? => self.pass(),
                         Cut::Row => self.row = Row::Cut { read: false },
-                        Cut::Bad => {
-                            self.count_bad();
-                            self.pass();
-                        }
+                        Cut::Bad => self.pass_bad(),
                     }
                 }
                 Row::Cut { read: false }
@@ -463,11 +458,12 @@ impl Selector {
     /// Does all that there is to do of a row, if it is short and at hand: most are not wanted, others go to
     /// their groups. Whether it has: any other row goes its way in steps.
     fn at_once(&mut self, plan: &Plan, piece: &mut &[u8]) -> Result<bool, Fault> {
-        match self.rows {
+        let done = match self.rows {
             Rows::Csv(_) => self.csv_at_once(plan),
             Rows::Parquet(_) => self.parquet_at_once(plan, piece),
             Rows::Json(_) => Ok(false),
-        }
+        };
+        done.inspect_err(|_| self.failed = true)
     }
 
     fn csv_at_once(&mut self, plan: &Plan) -> Result<bool, Fault> {
@@ -540,10 +536,7 @@ impl Selector {
         match chosen {
             Ok(true) => self.row = next,
             Ok(false) => self.pass(),
-            Err(Fault::Row(_)) if self.selection.options.skip_bad => {
-                self.count_bad();
-                self.pass();
-            }
+            Err(Fault::Row(_)) if self.selection.options.skip_bad => self.pass_bad(),
             Err(fault) => {
                 self.failed = true;
                 return Err(fault);
@@ -563,13 +556,14 @@ impl Selector {
         self.here.offset = self.next;
     }
 
-    /// The row at hand is passed over: once in all answers together.
-    fn count_bad(&mut self) {
+    /// The row at hand is passed over, and counted: once in all answers together.
+    fn pass_bad(&mut self) {
         if !self.has_batch() && !self.plan.as_ref().is_some_and(|plan| plan.groups()) {
             // What is not answered with this batch is met again.
             self.first = Place { found: self.first.found, ..self.here };
         }
         self.bad += u64::from(!self.counted);
+        self.pass();
     }
 
     /// Names a row, and a column of it, in what is wrong with it.
@@ -709,8 +703,7 @@ impl Selector {
         match read {
             Ok(()) => Ok(()),
             Err(_) if self.selection.options.skip_bad => {
-                self.count_bad();
-                self.pass();
+                self.pass_bad();
                 Ok(())
             }
             Err(what) => {

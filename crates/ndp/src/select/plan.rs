@@ -277,8 +277,7 @@ impl Plan {
             slots.iter().enumerate().map(|(at, (_, name, kind))| (name.clone(), at, *kind)).collect();
         let mut schema = Vec::new();
         arrow::schema(answered.iter().map(|(name, kind)| (name.as_str(), *kind)), &mut schema);
-        let (fields, members) = (columns.len(), Members::new(members));
-        let parquet = None;
+        let (fields, members, parquet) = (columns.len(), Members::new(members), None);
         Ok(Plan {
             fields,
             slots,
