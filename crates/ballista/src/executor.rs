@@ -128,8 +128,10 @@ pub fn run(args: &ExecutorArgs) -> Outcome {
     };
     let ended = runtime.block_on(async {
         tokio::select! {
-            ended = started(Arc::new(config)) => ended,
+            // First: the executor hears the same signal, and may have ended by when both are looked at.
+            biased;
             given_up = given_up => given_up.map_err(BallistaError::IoError),
+            ended = started(Arc::new(config)) => ended,
         }
     });
     // A drive that hangs is not waited for.

@@ -459,6 +459,7 @@ impl Selector {
     /// their groups. Whether it has: any other row goes its way in steps.
     fn at_once(&mut self, plan: &Plan, piece: &mut &[u8]) -> Result<bool, Fault> {
         let done = match self.rows {
+            _ if !plan.is_narrow() => Ok(false),
             Rows::Csv(_) => self.csv_at_once(plan),
             Rows::Parquet(_) => self.parquet_at_once(plan, piece),
             Rows::Json(_) => Ok(false),

@@ -310,6 +310,13 @@ impl Plan {
     pub(super) fn groups(&self) -> bool {
         self.grouped
     }
+
+    /// Whether a short row is done with well within a slice.
+    pub(super) fn is_narrow(&self) -> bool {
+        const MOST: usize = 32;
+        let made = self.output.len() + self.makings.len();
+        self.slots.len() <= MOST && self.needed.0.len() <= MOST && made <= MOST
+    }
 }
 
 /// Columns of a table as they come to be asked for.

@@ -8,7 +8,7 @@ use super::{Fault, MAX_ROW};
 use crate::fuel::Fuel;
 
 /// Most bytes that are looked at in one step.
-const STEP: usize = 2048;
+const STEP: usize = 1920;
 
 /// What a step came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use nearside_ndp::select::{Fault, MAX_ROW, Merge, Place, SAMPLE, Selection, Selector, Step, Table};
+use nearside_ndp::{SLICE, STEP};
 use nearside_near_data::{RowFormat, SelectOptions};
+use nearside_random::Rng;
 
 fn at_once<T>(work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
@@ -52,6 +54,8 @@ fn streams(options: &SelectOptions, file: &[u8]) -> Result<(Vec<Vec<u8>>, u64), 
         }
     }
     take(&mut selector);
+    let (most, _) = selector.spent();
+    assert!(most <= SLICE + STEP, "{most} units in one poll");
     Ok((all, passed))
 }
 
@@ -185,4 +189,67 @@ fn a_sum_is_the_same_in_any_order_of_files() {
     assert_eq!(merged(&options, &files[..2]), Err("sum(n) overflows int64".into()));
     let with_floats = merged(&options, &[files[0], files[1], "n\n0.5\n"]).unwrap();
     assert_eq!(with_floats[0].split(' ').next(), Some("9.223372036854776e18"));
+}
+
+/// Rows that are done with in one step and rows that go in several, by their lengths and by what is wrong with
+/// them, are in one sum.
+#[test]
+fn short_rows_and_others_are_in_the_same_groups() {
+    let mut rng = Rng(7);
+    let mut file = String::from("city,price,distance,note\n");
+    let (mut groups, mut bad) = (std::collections::BTreeMap::<String, (i64, i64)>::new(), 0);
+    for _ in 0..20_000 {
+        let city = ["", "Bern", "Oslo"][rng.index(3)];
+        let price = [Some(rng.below(200) as i64), None, Some(99)][rng.index(3)];
+        let distance = [Some(rng.below(1000) as i64 - 500), None][rng.index(2)];
+        let text = |number: Option<i64>| number.map_or(String::new(), |number| number.to_string());
+        let wrong = rng.below(50) == 0;
+        let note = "x".repeat([rng.index(300), rng.index(2000)][rng.index(2)]);
+        let distance_text = if wrong { "far".to_owned() } else { text(distance) };
+        file += &format!("{city},{},{distance_text},\"{note},\"\n", text(price));
+        match price {
+            // It is looked at only in rows that are wanted.
+            Some(99..) if wrong => bad += 1,
+            Some(99..) => {
+                let group = groups.entry(city.to_owned()).or_default();
+                *group = (group.0 + 1, group.1 + distance.unwrap_or(0));
+            }
+            _ => {}
+        }
+    }
+    let mut expected: Vec<_> =
+        groups.iter().map(|(city, (rows, sum))| format!("{city} {rows} {sum}")).collect();
+    let options = SelectOptions {
+        schema: SelectOptions::schema("distance int64").unwrap(),
+        filter: SelectOptions::condition("price >= 99").unwrap(),
+        group_by: SelectOptions::names("city").unwrap(),
+        aggregates: SelectOptions::aggregates("count(*), sum(distance)").unwrap(),
+        ..csv(true)
+    };
+    let (mut found, passed) = answer(&options, file.as_bytes()).unwrap();
+    (found.sort(), expected.sort());
+    assert_eq!((found, passed), (expected, bad));
+    // With more of a condition than the comparisons that rows are looked for by.
+    let both = "price >= 99 and (city = 'Bern' or city is null)";
+    let options = SelectOptions { filter: SelectOptions::condition(both).unwrap(), ..options };
+    let (found, _) = answer(&options, file.as_bytes()).unwrap();
+    let is_there = |city: &str| found.iter().any(|row| row.starts_with(city));
+    assert!(found.len() == 2 && is_there("Bern") && !is_there("Oslo"), "{found:?}");
+}
+
+/// What all columns of a wide table are asked for takes no longer in a step than what a few are.
+#[test]
+fn wide_rows_are_cut_within_slices() {
+    let all = |columns: usize, make: &dyn Fn(usize) -> String, by: &str| {
+        (0..columns).map(make).collect::<Vec<_>>().join(by)
+    };
+    let row = all(250, &|_| "7".to_owned(), ",");
+    let file = format!("{}\n{}", all(250, &|n| format!("c{n}"), ","), format!("{row}\n").repeat(500));
+    let options = SelectOptions {
+        filter: SelectOptions::condition(&all(250, &|n| format!("c{n} >= 0"), " and ")).unwrap(),
+        aggregates: SelectOptions::aggregates(&all(64, &|n| format!("sum(c{n})"), ", ")).unwrap(),
+        ..csv(true)
+    };
+    let found = answer(&options, file.as_bytes()).unwrap();
+    assert_eq!(found, (vec![all(64, &|_| "3500".to_owned(), " ")], 0));
 }
