@@ -191,8 +191,8 @@ fn a_sum_is_the_same_in_any_order_of_files() {
     assert_eq!(with_floats[0].split(' ').next(), Some("9.223372036854776e18"));
 }
 
-/// Rows that are done with in one step and rows that go in several, by their lengths and by what is wrong with
-/// them, are in one sum.
+/// Rows that are done with in one step and rows that go in several, by their lengths and by what is wrong
+/// with them, are in one sum.
 #[test]
 fn short_rows_and_others_are_in_the_same_groups() {
     let mut rng = Rng(7);
