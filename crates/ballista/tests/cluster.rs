@@ -480,9 +480,11 @@ fn nothing_of_a_query_is_left() {
     assert_eq!(cluster.rows(&images, &[QUERIES[5]]), alone(&images, QUERIES[5]));
     cluster.refused(&images, "0:0", &["select sum(n / (n - n)) from csv('/t.csv') group by city"]);
     wait_for(|| files(&cluster.kept()).is_empty(), || format!("{:?}", files(&cluster.kept())));
-    for executor in &mut cluster.executors {
+    let said: Vec<_> = (0..cluster.executors.len()).map(|nth| cluster.said(nth)).collect();
+    for (executor, said) in cluster.executors.iter_mut().zip(said) {
         volume::must(Command::new("kill").args(["-TERM", &executor.process.id().to_string()]));
-        assert!(executor.process.wait().unwrap().success());
+        let status = executor.process.wait().unwrap();
+        assert!(status.success(), "{status}: {}", fs::read_to_string(said).unwrap());
     }
     let left: Vec<_> = fs::read_dir(cluster.kept()).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(left, [other]);
