@@ -467,10 +467,13 @@ impl Selector {
         done.inspect_err(|_| self.failed = true)
     }
 
+    /// A row of CSV is known to be unwanted by a comparison, and to be wanted where there are no others.
     fn csv_at_once(&mut self, plan: &Plan) -> Result<bool, Fault> {
         let Selector { rows, parsed, groups, fuel, .. } = self;
-        let text = rows.text();
-        if text.len() > SHORT_TEXTS || rows.fields() != plan.fields {
+        let (text, (needed, exact)) = (rows.text(), &plan.needed);
+        let adds = plan.groups() && (plan.filter.is_empty() || *exact);
+        let decides = adds || !needed.is_empty();
+        if !decides || text.len() > SHORT_TEXTS || rows.fields() != plan.fields {
             return Ok(false);
         }
         parsed.cells.clear();
@@ -479,7 +482,6 @@ impl Selector {
             !cells.iter().any(|cell| matches!(cell, Cell::Bad(..)))
         };
         let (asked, others) = plan.slots.split_at(plan.asked);
-        let (needed, exact) = &plan.needed;
         fuel.take(15 * asked.len() as u64 + 8 * needed.len() as u64);
         if !read(asked, &mut parsed.cells) {
             return Ok(false);
@@ -490,7 +492,7 @@ impl Selector {
         if !needed.iter().all(holds) {
             return Ok(true);
         }
-        if !plan.groups() || !(plan.filter.is_empty() || *exact) || !read(others, &mut parsed.cells) {
+        if !adds || !read(others, &mut parsed.cells) {
             return Ok(false);
         }
         let units = groups.add_short(&plan.output, &plan.makings, (&parsed.cells, text))?;
@@ -498,6 +500,7 @@ impl Selector {
         Ok(true)
     }
 
+    /// A row of Parquet has been looked for, and is added if it is known to be wanted.
     fn parquet_at_once(&mut self, plan: &Plan, piece: &mut &[u8]) -> Result<bool, Fault> {
         let Selector { rows: Rows::Parquet(file), parsed, groups, fuel, .. } = self else { return Ok(false) };
         if !plan.groups() || !(plan.filter.is_empty() || file.holds()) {
