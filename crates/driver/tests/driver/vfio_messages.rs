@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nearside_clock::{Clock, Nanos, TscClock};
 use nearside_device::{Namespace, Subsystem};
@@ -133,6 +133,8 @@ struct Relay {
     spoils: Arc<Mutex<Spoils>>,
     /// The drive's questions that have been spoilt.
     spoilt: Arc<AtomicU64>,
+    /// Those that the driver was passed, less its answers that were passed on.
+    out: Arc<AtomicU64>,
     /// What the registers hold that the relay has asked for.
     registers: Receiver<u32>,
     seen: Receiver<()>,
@@ -152,17 +154,22 @@ impl Relay {
         let relay = Relay {
             spoils: Arc::new(Mutex::new(Spoils::Nothing)),
             spoilt: Arc::default(),
+            out: Arc::default(),
             registers,
             seen,
             late: Arc::default(),
             server: Arc::new(server.try_clone().unwrap()),
         };
         let (spoils, spoilt, late) = (relay.spoils.clone(), relay.spoilt.clone(), relay.late.clone());
+        let (asked, answered) = (relay.out.clone(), relay.out.clone());
         std::thread::spawn(move || {
             let client = listener.accept().unwrap().0;
             let (to_client, to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
             std::thread::spawn(move || {
                 pass(server, &to_client, |message| {
+                    if matches!(message.request(), Ok(Request::DmaRead(..) | Request::DmaWrite(..))) {
+                        asked.fetch_add(1, Ordering::SeqCst);
+                    }
                     let Ok(Reply::RegionRead(_, bytes)) = message.reply() else { return None };
                     if message.header.id != RELAY {
                         return None;
@@ -172,8 +179,12 @@ impl Relay {
                 })
             });
             pass(client, &to_server, |message| {
+                let about = Asks::of(message);
                 let spoils = *spoils.lock().unwrap();
-                if spoils == Spoils::Nothing || Asks::of(message) != Some(asks) {
+                if about.is_some() {
+                    answered.fetch_sub(1, Ordering::SeqCst);
+                }
+                if spoils == Spoils::Nothing || about != Some(asks) {
                     return None;
                 }
                 spoilt.fetch_add(1, Ordering::SeqCst);
@@ -182,6 +193,22 @@ impl Relay {
             });
         });
         (path, relay)
+    }
+
+    /// From the next question on its answers are spoilt. (A completion is seen before the answer that it was
+    /// written has passed.)
+    fn begin(&self, how: Spoils) {
+        let began = Instant::now();
+        loop {
+            let mut spoils = self.spoils.lock().unwrap();
+            if self.out.load(Ordering::SeqCst) == 0 {
+                *spoils = how;
+                return;
+            }
+            drop(spoils);
+            assert!(began.elapsed() < patience(), "{how:?}: an answer does not come");
+            std::thread::yield_now();
+        }
     }
 
     /// The controller's status register (CSTS), which the driver does not read meanwhile.
@@ -298,7 +325,7 @@ fn answers_that_are_late_or_wrong_are_their_own_command_s_trouble() {
     for (nr, how) in ALL.into_iter().enumerate() {
         let (theirs, ours) = (nr as u8 + 1, nr as u8 + 101);
         for command in [&write, &read] {
-            *relay.spoils.lock().unwrap() = how;
+            relay.begin(how);
             let buffer = of(&io, ours);
             let out = io.submit(command, Some(buffer)).unwrap();
             if how != Spoils::Nothing {
@@ -361,7 +388,7 @@ fn a_queue_that_cannot_be_reached_ends_its_controller() {
         let mut driver = driver(&path, true, 30_000);
         let mut io = host(&driver);
         assert_eq!(relay.status() & csts::CFS, 0, "{asks:?} {how:?}");
-        *relay.spoils.lock().unwrap() = how;
+        relay.begin(how);
         let out = io.submit(&zeroes, None).unwrap();
         relay.seen.recv_timeout(patience()).unwrap();
         others.execute(&zeroes, None).unwrap().outcome.unwrap();
