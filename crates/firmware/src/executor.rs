@@ -7,6 +7,8 @@
 //! work, and yields when the slice is spent. Nothing here waits or sleeps. Reads that are in flight when
 //! their task ends are the executor's to see to their end; where it goes itself, the namespace's.
 
+mod window;
+
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -25,6 +27,7 @@ use slab::Slab;
 
 use crate::helper::{self, Helper};
 use crate::meters::{Meters, SLICE_NS, down, up};
+use window::Window;
 
 /// Tasks stop at the first yield after this, so that the piece that they are at ends within the slice.
 const YIELD_NS: u64 = SLICE_NS * 5 / 8;
@@ -36,14 +39,6 @@ const OFFLOADED_NS: u64 = 20_000;
 const POOLED: usize = (128 << 10) + 8192;
 /// Buffers kept.
 const POOL: usize = 64;
-/// Reads that the store has at a time, of all tasks together: what one operation keeps in flight, however
-/// many search.
-const READS: usize = 8;
-/// Reads that the store has at a time while hosts' I/O comes to the medium: it waits there for no more of
-/// them than that.
-const READS_BESIDE: usize = 2;
-/// How long after it that is.
-const BESIDE_NS: u64 = 1_000_000;
 /// A task whose quota owes waits so long at least: what comes in by then is used in one go.
 const GRAIN_NS: u64 = 1_000_000;
 /// And looks again after so long: it may have another quota by then.
@@ -98,11 +93,13 @@ impl<S: Store, O: Observer> Way for Access<S, O> {
 struct Io {
     way: Box<dyn Way>,
     pool: Vec<IoBuffer>,
-    reads: Slab<Read>,
+    /// Those that the store has, and since when.
+    reads: Slab<(Nanos, Read)>,
     /// Reads that wait for those before them, or that the store had no room for.
     waiting: Waiting,
-    /// What was seen of the hosts' own operations: how many so far, and when there was a new one.
-    hosts: (u64, Option<Nanos>),
+    window: Window,
+    /// The last batch's bytes were lent: there is nothing for hosts' I/O to wait for.
+    lends: bool,
     meters: Arc<Meters>,
 }
 
@@ -192,15 +189,6 @@ impl Io {
         }
     }
 
-    /// Reads that the store may have now.
-    fn room(&mut self, now: Nanos) -> usize {
-        let so_far = self.way.host_operations();
-        if so_far != self.hosts.0 {
-            self.hosts = (so_far, Some(now));
-        }
-        if self.hosts.1.is_some_and(|seen| now.since(seen) < BESIDE_NS) { READS_BESIDE } else { READS }
-    }
-
     /// Takes a read. What is done at once is returned; otherwise whom it is for gets it in time.
     fn submit(
         &mut self,
@@ -223,13 +211,14 @@ impl Io {
         now: Nanos,
         read: impl FnOnce() -> Read,
     ) -> Option<Completion> {
-        let buffer = if self.reads.len() < self.room(now) {
+        let room = self.window.room(self.way.host_operations(), now);
+        let buffer = if self.reads.len() < room {
             let operation = Operation::Read { offset, len: buffer.len() as u64 };
             let token = Token(self.reads.vacant_key() as u64);
             match self.way.submit(operation, Data::Owned(buffer), token, now) {
                 Submitted::Pending => {
                     up(&self.meters.reads);
-                    self.reads.insert(read());
+                    self.reads.insert((now, read()));
                     return None;
                 }
                 Submitted::Done(Completion { result: Err(StoreError::Busy), buffer: Some(buffer) }) => buffer,
@@ -390,6 +379,15 @@ impl Media for StoreMedia {
         }
     }
 
+    fn at_once(&self) -> u64 {
+        let mut io = lock(&self.io);
+        if io.lends {
+            return u64::MAX;
+        }
+        let host_operations = io.way.host_operations();
+        io.window.bytes(host_operations, self.slice.clock.now())
+    }
+
     fn lapses(&self) -> u64 {
         lock(&self.io).way.lapses()
     }
@@ -493,7 +491,12 @@ impl Batch for StoreBatch {
     type Buffer = PooledBuffer;
 
     fn start(&mut self, offset: u64, len: usize, tag: u32) -> bool {
-        let lent = lock(&self.io).way.lend(offset, len);
+        let lent = {
+            let mut io = lock(&self.io);
+            let lent = io.way.lend(offset, len);
+            io.lends = lent.is_some();
+            lent
+        };
         match lent {
             Some(bytes) => {
                 self.ready.push_back((tag, Ready::Lent(bytes)));
@@ -608,7 +611,8 @@ impl<T> Executor<T> {
             pool: Vec::new(),
             reads: Slab::new(),
             waiting: Waiting::default(),
-            hosts: (namespace.host_operations(), None),
+            window: Window::new(namespace.host_operations()),
+            lends: false,
             way: Box::new(access.for_near_data()),
             meters: meters.clone(),
         };
@@ -698,7 +702,7 @@ impl<T> Executor<T> {
             let mut early = Vec::new();
             let next = io.way.poll(now, &mut |token, completion| early.push((token, completion)));
             let any = !early.is_empty();
-            Self::hand_over(&mut io, early);
+            Self::hand_over(&mut io, early, now);
             if any { Some(now) } else { next }
         } else {
             None
@@ -764,14 +768,15 @@ impl<T> Executor<T> {
             io.way.poll(now, &mut |token, completion| done.push((token, completion)));
         }
         let any = !done.is_empty();
-        Self::hand_over(&mut io, done);
+        Self::hand_over(&mut io, done, now);
         io.hand_over_waiting(now);
         any
     }
 
-    fn hand_over(io: &mut Io, done: Vec<(Token, Completion)>) {
+    fn hand_over(io: &mut Io, done: Vec<(Token, Completion)>, now: Nanos) {
         for (Token(key), completion) in done {
-            let Some(Read { tag, to, .. }) = io.reads.try_remove(key as usize) else { continue };
+            let Some((since, Read { tag, to })) = io.reads.try_remove(key as usize) else { continue };
+            io.window.took(now.since(since));
             down(&io.meters.reads, 1);
             let Some(to) = to.upgrade() else {
                 if let Some(buffer) = completion.buffer {

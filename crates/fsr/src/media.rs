@@ -38,6 +38,11 @@ pub trait Media {
     /// An empty batch.
     fn batch(&self) -> Self::Batch;
 
+    /// Bytes, at most, of one of several reads, if it were started now: fewer where others' I/O would wait for it.
+    fn at_once(&self) -> u64 {
+        u64::MAX
+    }
+
     /// How often so far bytes that a [batch](Batch) lent were the medium's no more. Whoever has used a
     /// batch's bytes and sees this grow begins anew.
     fn lapses(&self) -> u64 {

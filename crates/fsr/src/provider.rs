@@ -23,7 +23,7 @@ use crate::monitor::Scan;
 use crate::trace::TracePart;
 use crate::view::{Tally, View, bump};
 
-/// Bytes of one read.
+/// Bytes of one read, at most.
 pub(crate) const CHUNK: u64 = 128 << 10;
 /// Zeros to hand on for holes.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -262,7 +262,7 @@ impl<M: Media> Chunks<'_, '_, M> {
             },
         };
         // Holes are not joined: they may be as many as a file has extents, and each is cheap.
-        let most = if chunk.place == Where::Zeros { chunk.len } else { CHUNK };
+        let most = if chunk.place == Where::Zeros { chunk.len } else { CHUNK.min(self.media.at_once()) };
         let left = self.to - self.at;
         while chunk.len < most.min(left) && chunk.place != Where::Inline {
             let Some(run) = self.layout.run(self.at + chunk.len, self.media_len).await? else {
