@@ -5,12 +5,13 @@
 //! Reads are direct, so that each that misses the block cache is one of the drive's; checksums of blocks are
 //! verified by every read.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::ending::goes_on;
 use crate::program::{checked, number_after, number_before};
 use crate::volume::drop_caches;
-use crate::{Failure, Volume};
+use crate::{Asked, Drive, Failure, Volume};
 
 /// The program.
 pub const PROGRAM: &str = "db_bench";
@@ -43,6 +44,17 @@ pub enum Beside {
     Nothing,
     /// One thread writes so many bytes of values a second: "Read/Write".
     Writer(u64),
+}
+
+/// Gets alone, and while the drive reads the same volume for itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Disturbed {
+    /// The 99th percentile of each round's Gets alone, in microseconds.
+    pub alone_us: Vec<f64>,
+    /// Of as many, each right after its round's, while the drive digested a table.
+    pub beside_us: Vec<f64>,
+    /// Those digests.
+    pub digests: u64,
 }
 
 /// Its folder on the volume.
@@ -123,6 +135,31 @@ impl<'a> Database<'a> {
             command.arg(format!("--benchmark_write_rate_limit={bytes}"));
         }
         gets_of(&run(&mut command)?, name)
+    }
+
+    /// Rounds of Gets by so many threads for so many seconds, each alone, and then while the drive, asked by
+    /// the `nearside` program, digests the largest table again and again.
+    ///
+    /// # Errors
+    /// As [`Database::gets`], [`Database::table`] and [`Asked::while_running`].
+    pub fn disturbed(
+        &self,
+        (program, drive): (&Path, &Drive),
+        threads: u32,
+        seconds: u32,
+        rounds: u32,
+    ) -> Result<Disturbed, Failure> {
+        let table = self.table()?;
+        let asked = Asked { program, drive, volume: self.volume, path: &table };
+        let mut all = Disturbed::default();
+        for round in 1..=rounds {
+            let gets = || self.gets(threads, seconds, Beside::Nothing, round.into());
+            all.alone_us.push(gets()?.p99_us);
+            let (beside, digests) = asked.while_running(gets)?;
+            all.beside_us.push(beside.p99_us);
+            all.digests += digests;
+        }
+        Ok(all)
     }
 }
 

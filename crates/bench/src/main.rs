@@ -12,6 +12,7 @@ use nearside_instrument::Failure;
 use nearside_instrument::help::{as_typed, flowing};
 use nearside_loadgen::record::{Environment, Figure, Record};
 
+mod applications;
 mod attach;
 mod empty;
 #[cfg(feature = "tls")]
@@ -50,8 +51,8 @@ struct Args {
     /// The record's name.
     #[arg(long, default_value = "bench")]
     name: String,
-    /// Only these groups: floors, io, vfio, attach, pager, scan, generator, sim, paths, medium, scaling,
-    /// near-data, processes, tables, yara, fleet, sizes, drive, view, tcp, tls.
+    /// Only these groups: floors, io, vfio, attach, pager, applications, scan, generator, sim, paths, medium,
+    /// scaling, near-data, processes, tables, yara, fleet, sizes, drive, view, tcp, tls.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Where records are kept.
@@ -76,6 +77,7 @@ const GROUPS: &[Group] = &[
     ("medium", medium::punctuality),
     ("attach", attach::attach),
     ("pager", pager::pager),
+    ("applications", applications::applications),
     ("scaling", scaling::scaling),
     ("near-data", figures::near_data),
     ("processes", processes::processes),

@@ -11,7 +11,7 @@ use nearside_apps::postgres::{self, Cluster, Rounds, Workload};
 use nearside_apps::redis::{self, Redis};
 use nearside_apps::rocksdb::{self, Beside, Database};
 use nearside_apps::swap::{Load, Swap};
-use nearside_apps::{Asked, Counters, Drive, Group, Kind, Volume, in_group, memcached};
+use nearside_apps::{Counters, Drive, Group, Kind, Volume, in_group, memcached};
 use nearside_embedded::models_help;
 use nearside_instrument::words;
 use nearside_loadgen::record::number;
@@ -318,7 +318,7 @@ fn of_rocksdb(args: &RocksdbArgs) -> Result<Vec<Figure>, nearside_apps::Failure>
         let name = format!("{threads} threads");
         complain(&format!("{name} ..."));
         if args.near_data {
-            figures.extend(beside_near_data(&name, &drive, &volume, &database, (*threads, args.seconds))?);
+            figures.extend(beside_near_data(&name, &drive, &database, (*threads, args.seconds))?);
             continue;
         }
         let beside = args.write_rate.map_or(Beside::Nothing, Beside::Writer);
@@ -339,33 +339,23 @@ fn of_rocksdb(args: &RocksdbArgs) -> Result<Vec<Figure>, nearside_apps::Failure>
 fn beside_near_data(
     name: &str,
     drive: &Drive,
-    volume: &Volume,
     database: &Database<'_>,
     (threads, seconds): (u32, u32),
 ) -> Result<Vec<Figure>, nearside_apps::Failure> {
-    const ROUNDS: u64 = 3;
-    let (program, table) = (this()?, database.table()?);
-    let asked = Asked { program: &program, drive, volume, path: &table };
-    let (mut alone, mut beside, mut ratios, mut commands) = (vec![], vec![], vec![], 0);
-    for round in 1..=ROUNDS {
-        let gets = || database.gets(threads, seconds, Beside::Nothing, round);
-        let first = gets()?.p99_us;
-        let (gets, count) = asked.while_running(gets)?;
-        commands += count;
-        alone.push(first);
-        beside.push(gets.p99_us);
-        ratios.push(gets.p99_us / first);
-    }
-    for values in [&mut alone, &mut beside, &mut ratios] {
+    const ROUNDS: u32 = 3;
+    let found = database.disturbed((&this()?, drive), threads, seconds, ROUNDS)?;
+    let ratios = found.beside_us.iter().zip(&found.alone_us).map(|(beside, alone)| beside / alone).collect();
+    let [alone, beside, ratios] = [found.alone_us, found.beside_us, ratios].map(|mut values: Vec<f64>| {
         values.sort_by(f64::total_cmp);
-    }
-    let middle = ROUNDS as usize / 2;
+        values
+    });
+    let (middle, last) = (ROUNDS as usize / 2, ROUNDS as usize - 1);
     Ok(vec![
         (format!("{name}: a Get, p99, alone"), "us", alone[middle]),
-        (format!("{name}: a Get, p99, while the drive digests {table}"), "us", beside[middle]),
+        (format!("{name}: a Get, p99, while the drive digests a table"), "us", beside[middle]),
         (format!("{name}: of each round the second by the first, least"), "", ratios[0]),
-        (format!("{name}: of each round the second by the first, most"), "", ratios[ROUNDS as usize - 1]),
-        (format!("{name}: digests, all of them the host's"), "", commands as f64),
+        (format!("{name}: of each round the second by the first, most"), "", ratios[last]),
+        (format!("{name}: digests, all of them the host's"), "", found.digests as f64),
     ])
 }
 

@@ -1,11 +1,12 @@
-//! Inodes that have a block each are read several at a time by a walk, and are the same as one by one.
+//! Inodes that have a block each are read several at a time by a walk, and are the same as one by one; a file's
+//! bytes are read in pieces as long as the medium says.
 
 use std::cell::{Cell, RefCell};
 
 use crate::common::*;
 use nearside_conformance::needs;
 use nearside_fsr::{Config, Media, MediaError, MemoryBatch, MemoryMedia, Retriever};
-use nearside_near_data::Operation;
+use nearside_near_data::{Digest, Operation};
 
 const FILES: usize = 100;
 const BLOCK: usize = 4096;
@@ -18,13 +19,15 @@ struct Counting {
     memory: MemoryMedia,
     reads: Cell<u64>,
     long_reads: Cell<u64>,
+    at_once: Cell<u64>,
     after: RefCell<Option<AfterRead>>,
 }
 
 impl Counting {
     fn new(image: &[u8]) -> Counting {
         let memory = MemoryMedia::new(image.to_vec());
-        Counting { memory, reads: Cell::new(0), long_reads: Cell::new(0), after: RefCell::new(None) }
+        let at_once = Cell::new(u64::MAX);
+        Counting { memory, reads: Cell::new(0), long_reads: Cell::new(0), at_once, after: RefCell::new(None) }
     }
 }
 
@@ -55,6 +58,10 @@ impl Media for Counting {
         self.memory.batch()
     }
 
+    fn at_once(&self) -> u64 {
+        self.at_once.get()
+    }
+
     fn now_ns(&self) -> u64 {
         self.memory.now_ns()
     }
@@ -70,6 +77,8 @@ fn image(test: &str) -> Option<Vec<u8>> {
     for n in 0..FILES {
         std::fs::write(dir.path().join(format!("many/{n:03}")), vec![b'x'; 4096 * (n % 3) + n]).unwrap();
     }
+    std::fs::write(dir.path().join("long"), (0..1_000_000).map(|n| (n % 251) as u8).collect::<Vec<_>>())
+        .unwrap();
     Some(f2fs_image(dir.path(), 128))
 }
 
@@ -166,4 +175,27 @@ fn what_changes_between_the_read_and_its_use_is_read_again() {
     let (got, outcome) = ask(&retriever, &media, &request);
     assert_eq!((outcome.failure, media.after.borrow().is_none()), (None, true));
     assert_eq!(mode_of(&got, ino), 0o100_421);
+}
+
+#[test]
+fn a_files_bytes_are_read_in_pieces_as_long_as_the_medium_says() {
+    const NAME: &str = "a_files_bytes_are_read_in_pieces_as_long_as_the_medium_says";
+    let Some(image) = image(NAME) else { return };
+    for operation in [Operation::Checksum(Digest::Sha256), Operation::Checksum(Digest::Crc32c)] {
+        let request = request(path("/long"), operation);
+        let mut gave = Vec::new();
+        for (at_once, most) in [(u64::MAX, 128 << 10), (16 << 10, 16 << 10), (1, 4096)] {
+            let medium = Counting::new(&image);
+            let retriever = Retriever::new(Config::default());
+            // What the volume itself needs is there.
+            ask(&retriever, &medium, &self::request(path("/long"), Operation::Stat));
+            let before = medium.memory.yields().1;
+            medium.at_once.set(at_once);
+            let (got, outcome) = ask(&retriever, &medium, &request);
+            assert_eq!(outcome.failure, None);
+            assert_eq!(medium.memory.yields().1.max(before), most.max(before), "{at_once}");
+            gave.push(got);
+        }
+        assert!(gave.iter().all(|got| *got == gave[0]), "{gave:?}");
+    }
 }
