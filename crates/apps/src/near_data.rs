@@ -6,8 +6,8 @@ use std::process::Command;
 use crate::program::{named, said};
 use crate::{Drive, Failure, Volume};
 
-/// Digests that one program asks for: to start it takes a few milliseconds of the application's processors, which
-/// are not the drive's.
+/// Digests that one program asks for: to start it takes a few milliseconds of the application's processors,
+/// which are not the drive's.
 const TIMES: usize = 16;
 
 /// A file on a drive's volume, which the drive reads for itself.

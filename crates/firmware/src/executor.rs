@@ -776,7 +776,8 @@ impl<T> Executor<T> {
     fn hand_over(io: &mut Io, done: Vec<(Token, Completion)>, now: Nanos) {
         for (Token(key), completion) in done {
             let Some((since, Read { tag, to })) = io.reads.try_remove(key as usize) else { continue };
-            io.window.took(now.since(since));
+            let bytes = completion.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
+            io.window.took(bytes, now.since(since));
             down(&io.meters.reads, 1);
             let Some(to) = to.upgrade() else {
                 if let Some(buffer) = completion.buffer {

@@ -5,11 +5,13 @@ use nearside_device::Namespace;
 use nearside_device::throttle::Bucket;
 use nearside_dma::Memory;
 use nearside_dma::cpu::thread_cpu_ns;
+use nearside_ftl::FlashStore;
 use nearside_media::Medium;
+use nearside_media::nand::p3700;
 use nearside_media::xpoint::Device;
 use nearside_store::{Access as FileAccess, Delay, Dram, File, FileOptions, Modelled, Parametric};
 
-use super::window::{READS, READS_BESIDE};
+use super::window::READS;
 use super::*;
 use crate::meters::{Held, Slices};
 
@@ -24,13 +26,14 @@ fn executor(delay_ns: u64) -> Rig {
 }
 
 fn executor_by(clock: Arc<dyn Clock>, delay_ns: u64) -> (Arc<Namespace<Slow>>, Tasks, Arc<Meters>) {
-    executor_over(clock, Delay::fixed(delay_ns).medium())
+    executor_over(clock, modelled(Delay::fixed(delay_ns).medium()))
 }
 
-type Over<M> = Arc<Namespace<Modelled<Dram, M>>>;
+fn modelled<M: Medium>(medium: M) -> Modelled<Dram, M> {
+    Modelled::new(Dram::new(1 << 20, 512).unwrap(), medium)
+}
 
-fn executor_over<M: Medium>(clock: Arc<dyn Clock>, medium: M) -> (Over<M>, Tasks, Arc<Meters>) {
-    let store = Modelled::new(Dram::new(1 << 20, 512).unwrap(), medium);
+fn executor_over<S: Store>(clock: Arc<dyn Clock>, store: S) -> (Arc<Namespace<S>>, Tasks, Arc<Meters>) {
     let namespace = Arc::new(Namespace::new(store, (), 512, [0; 16], true).unwrap());
     let access = namespace.access(Arc::new(Memory::new())).unwrap();
     let meters = Arc::new(Meters::default());
@@ -282,12 +285,22 @@ fn the_store_has_so_many_reads_at_a_time_and_all_get_theirs() {
     assert_eq!(meters.held(), Held::default());
 }
 
-/// Most reads that a medium has of a task's: alone, and beside a host's I/O, whose reads take so long at most then.
-fn beside<M: Medium>(medium: M) -> (usize, u64) {
+/// Most reads that a store has of a task's beside a host's I/O, and how long the host's take at most.
+fn beside<S: Store>(store: S) -> (usize, u64) {
     let clock = SimClock::new();
-    let (namespace, mut executor, _) = executor_over(Arc::new(clock.clone()), medium);
+    let (namespace, mut executor, _) = executor_over(Arc::new(clock.clone()), store);
     let mut host = namespace.access(Arc::new(Memory::new())).unwrap();
     let mut finished = Vec::new();
+    // What was never written lies on no flash.
+    let mut buffer = IoBuffer::new(1 << 20).unwrap();
+    buffer.set_len(1 << 20);
+    let write = Operation::Write { offset: 0, len: 1 << 20, fua: false };
+    _ = host.submit(write, Data::Owned(buffer), Token(0), clock.now());
+    while host.in_flight() > 0 {
+        clock.advance(1_000_000);
+        host.poll(clock.now(), &mut |_, _| {});
+    }
+    clock.advance(1_000_000_000);
     executor.spawn(1, |media| async move {
         loop {
             let mut batch = media.batch();
@@ -316,6 +329,7 @@ fn beside<M: Medium>(medium: M) -> (usize, u64) {
         }
         (most, longest)
     };
+    at_most(12_000, false);
     assert_eq!(at_most(1_000, false).0, READS);
     // Those that it has are waited for.
     at_most(2_000, true);
@@ -326,11 +340,14 @@ fn beside<M: Medium>(medium: M) -> (usize, u64) {
 }
 
 #[test]
-fn beside_a_hosts_io_reads_are_short_and_no_more_than_do_not_wait_for_each_other() {
+fn beside_a_hosts_io_reads_are_short_and_hardly_wait_for_each_other() {
     // A block has all of its channels: 8 us alone, and 6.8 us for each 16 KiB before it.
-    let one_unit = beside(Device::prototype().medium());
-    assert!(one_unit.0 <= 2 * READS_BESIDE && one_unit.1 <= 20_000, "{one_unit:?}");
-    assert_eq!(beside(Delay::fixed(10_000).medium()), (READS, 10_000));
+    let one_unit = beside(modelled(Device::prototype().medium()));
+    assert!(one_unit.0 <= 3 && one_unit.1 <= 30_000, "{one_unit:?}");
+    assert_eq!(beside(modelled(Delay::fixed(10_000).medium())), (READS, 10_000));
+    // It has other units for most of them; a host's own read may meet one all the same.
+    let drive = p3700().sized(64 << 20);
+    assert_eq!(beside(FlashStore::new(drive, nearside_ftl::Config::default(), 512).unwrap()).0, READS);
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! How many reads the store has, and how long one is.
 //!
-//! While hosts' I/O comes to the medium, each of its operations may wait there for all that it has to read for
-//! tasks. So reads are short then, and as few as do not wait for each other: there are more only while one takes
-//! little longer than the shortest lately, as TCP Vegas has its window. A medium of one unit (3D XPoint, of which
-//! a block has all channels) so has few; one of many (NAND) has more.
+//! While hosts' I/O comes to the medium, each of its operations may wait there for all that it has to read
+//! for tasks. So reads are short then, and as few as hardly wait for each other: there are more only while
+//! most take no more than half as long again as the shortest lately, as TCP Vegas has its window. A medium
+//! of one unit (3D XPoint, of which a block has all channels) so has two or three; one of many (NAND) has
+//! eight.
 
 use nearside_clock::Nanos;
 
@@ -11,13 +12,17 @@ use nearside_clock::Nanos;
 /// many search.
 pub(super) const READS: usize = 8;
 /// The fewest that it has beside hosts' I/O.
-pub(super) const READS_BESIDE: usize = 1;
+const READS_BESIDE: usize = 1;
 /// Bytes of a read beside it.
-pub(super) const BYTES_BESIDE: u64 = 16 << 10;
+const BYTES_BESIDE: u64 = 16 << 10;
 /// How long after a host's operation that is.
-pub(super) const BESIDE_NS: u64 = 10_000_000;
+const BESIDE_NS: u64 = 10_000_000;
 /// The shortest is of so many reads at least, and of twice as many at most.
 const LATELY: u32 = 4096;
+/// After so many reads it is looked at how many took no longer than that: most, or less than half.
+const LOOKED_AT: u32 = 16;
+const MOST: u32 = LOOKED_AT * 3 / 4;
+const HALF: u32 = LOOKED_AT / 2;
 
 pub(super) struct Window {
     /// What was seen of the hosts' own operations: how many so far, and when there was a new one.
@@ -26,8 +31,8 @@ pub(super) struct Window {
     /// The shortest read, in nanoseconds, before the last so many, and of them.
     least_before: u64,
     least: (u64, u32),
-    /// Reads in a row that took little longer.
-    short: usize,
+    /// How many took no longer than that, and of how many, since it was last looked at.
+    short: (u32, u32),
 }
 
 impl Window {
@@ -37,7 +42,7 @@ impl Window {
             room: READS_BESIDE,
             least_before: u64::MAX,
             least: (u64::MAX, 0),
-            short: 0,
+            short: (0, 0),
         }
     }
 
@@ -59,23 +64,26 @@ impl Window {
         if self.is_beside(host_operations, now) { BYTES_BESIDE } else { u64::MAX }
     }
 
-    /// A read has taken so long.
-    pub(super) fn took(&mut self, ns: u64) {
+    /// A read of so many bytes has taken so long. Of others than short ones nothing is learned.
+    pub(super) fn took(&mut self, bytes: u64, ns: u64) {
+        if !(BYTES_BESIDE / 2..=BYTES_BESIDE * 2).contains(&bytes) {
+            return;
+        }
         if self.least.1 == LATELY {
             self.least_before = self.least.0;
             self.least = (u64::MAX, 0);
         }
         self.least = (self.least.0.min(ns), self.least.1 + 1);
         let least = self.least.0.min(self.least_before);
-        if ns > least.saturating_add(least / 8) {
-            self.room = (self.room - 1).max(READS_BESIDE);
-            self.short = 0;
-            return;
-        }
-        self.short += 1;
-        if self.short >= self.room {
-            self.room = (self.room + 1).min(READS);
-            self.short = 0;
+        let (short, of) = (self.short.0 + u32::from(ns <= least.saturating_add(least / 2)), self.short.1 + 1);
+        self.short = (short, of);
+        if of == LOOKED_AT {
+            self.short = (0, 0);
+            match short {
+                0..HALF => self.room = (self.room - 1).max(READS_BESIDE),
+                MOST.. => self.room = (self.room + 1).min(READS),
+                _ => {}
+            }
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Inodes that have a block each are read several at a time by a walk, and are the same as one by one; a file's
-//! bytes are read in pieces as long as the medium says.
+//! Inodes that have a block each are read several at a time by a walk, and are the same as one by one; a
+//! file's bytes are read in pieces as long as the medium says.
 
 use std::cell::{Cell, RefCell};
 
