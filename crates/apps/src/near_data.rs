@@ -25,7 +25,7 @@ pub struct Asked<'a> {
 
 impl Asked<'_> {
     /// Runs something, and meanwhile has the drive digest the file again and again (SHA-256), one command
-    /// after the other, by a program for every [`TIMES`]; with how many there were. Nobody may write to the
+    /// after the other, sixteen by each program; with how many there were. Nobody may write to the
     /// file.
     ///
     /// # Errors

@@ -211,8 +211,10 @@ impl Io {
         now: Nanos,
         read: impl FnOnce() -> Read,
     ) -> Option<Completion> {
-        let room = self.window.room(self.way.host_operations(), now);
-        let buffer = if self.reads.len() < room {
+        if self.reads.is_empty() {
+            self.window.begins(self.way.host_operations());
+        }
+        let buffer = if self.reads.len() < self.window.room(now) {
             let operation = Operation::Read { offset, len: buffer.len() as u64 };
             let token = Token(self.reads.vacant_key() as u64);
             match self.way.submit(operation, Data::Owned(buffer), token, now) {
@@ -380,12 +382,8 @@ impl Media for StoreMedia {
     }
 
     fn at_once(&self) -> u64 {
-        let mut io = lock(&self.io);
-        if io.lends {
-            return u64::MAX;
-        }
-        let host_operations = io.way.host_operations();
-        io.window.bytes(host_operations, self.slice.clock.now())
+        let io = lock(&self.io);
+        if io.lends { u64::MAX } else { io.window.bytes(self.slice.clock.now()) }
     }
 
     fn lapses(&self) -> u64 {
@@ -774,6 +772,9 @@ impl<T> Executor<T> {
     }
 
     fn hand_over(io: &mut Io, done: Vec<(Token, Completion)>, now: Nanos) {
+        if !done.is_empty() {
+            io.window.end(io.way.host_operations(), now);
+        }
         for (Token(key), completion) in done {
             let Some((since, Read { tag, to })) = io.reads.try_remove(key as usize) else { continue };
             let bytes = completion.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);

@@ -25,7 +25,8 @@ const MOST: u32 = LOOKED_AT * 3 / 4;
 const HALF: u32 = LOOKED_AT / 2;
 
 pub(super) struct Window {
-    /// What was seen of the hosts' own operations: how many so far, and when there was a new one.
+    /// What was seen of the hosts' own operations: how many so far, and when the store last had reads while
+    /// one came.
     hosts: (u64, Option<Nanos>),
     room: usize,
     /// The shortest read, in nanoseconds, before the last so many, and of them.
@@ -46,22 +47,30 @@ impl Window {
         }
     }
 
-    /// Hosts have had so many operations so far. Whether there is any of late.
-    fn is_beside(&mut self, host_operations: u64, now: Nanos) -> bool {
+    /// The store has none of the reads, and is about to: what hosts have had so far waited for none.
+    pub(super) fn begins(&mut self, host_operations: u64) {
+        self.hosts.0 = host_operations;
+    }
+
+    /// Reads have ended.
+    pub(super) fn end(&mut self, host_operations: u64, now: Nanos) {
         if host_operations != self.hosts.0 {
             self.hosts = (host_operations, Some(now));
         }
+    }
+
+    fn is_beside(&self, now: Nanos) -> bool {
         self.hosts.1.is_some_and(|seen| now.since(seen) < BESIDE_NS)
     }
 
     /// Reads that the store may have now.
-    pub(super) fn room(&mut self, host_operations: u64, now: Nanos) -> usize {
-        if self.is_beside(host_operations, now) { self.room } else { READS }
+    pub(super) fn room(&self, now: Nanos) -> usize {
+        if self.is_beside(now) { self.room } else { READS }
     }
 
     /// Bytes of a read that begins now, at most.
-    pub(super) fn bytes(&mut self, host_operations: u64, now: Nanos) -> u64 {
-        if self.is_beside(host_operations, now) { BYTES_BESIDE } else { u64::MAX }
+    pub(super) fn bytes(&self, now: Nanos) -> u64 {
+        if self.is_beside(now) { BYTES_BESIDE } else { u64::MAX }
     }
 
     /// A read of so many bytes has taken so long. Of others than short ones nothing is learned.
