@@ -38,8 +38,8 @@ pub trait Media {
     /// An empty batch.
     fn batch(&self) -> Self::Batch;
 
-    /// Bytes, at most, of one of several reads, if it were started now: fewer where others' I/O would wait for
-    /// it.
+    /// Bytes, at most, of one of several reads, if it were started now: fewer where others' I/O would wait
+    /// for it.
     fn at_once(&self) -> u64 {
         u64::MAX
     }
