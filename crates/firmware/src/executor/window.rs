@@ -96,3 +96,20 @@ impl Window {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_hosts_did_before_the_first_read_is_not_beside_it() {
+        let mut window = Window::new(0);
+        window.begins(7);
+        window.end(7, Nanos(1_000));
+        assert_eq!((window.room(Nanos(1_000)), window.bytes(Nanos(1_000))), (READS, u64::MAX));
+        window.end(8, Nanos(2_000));
+        let last = Nanos(2_000 + BESIDE_NS - 1);
+        assert_eq!((window.room(last), window.bytes(last)), (READS_BESIDE, BYTES_BESIDE));
+        assert_eq!(window.room(last + 1), READS);
+    }
+}
