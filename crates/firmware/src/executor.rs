@@ -98,7 +98,7 @@ struct Io {
     /// Reads that wait for those before them, or that the store had no room for.
     waiting: Waiting,
     window: Window,
-    /// The last batch's bytes were lent: there is nothing for hosts' I/O to wait for.
+    /// What a batch last asked for was lent: there is nothing for hosts' I/O to wait for.
     lends: bool,
     meters: Arc<Meters>,
 }
@@ -381,7 +381,7 @@ impl Media for StoreMedia {
         }
     }
 
-    fn at_once(&self) -> u64 {
+    fn longest_read(&self) -> u64 {
         let io = lock(&self.io);
         if io.lends { u64::MAX } else { io.window.bytes(self.slice.clock.now()) }
     }
@@ -700,7 +700,7 @@ impl<T> Executor<T> {
             let mut early = Vec::new();
             let next = io.way.poll(now, &mut |token, completion| early.push((token, completion)));
             let any = !early.is_empty();
-            Self::hand_over(&mut io, early, now);
+            Self::hand_over(&mut io, early, self.slice.clock.now());
             if any { Some(now) } else { next }
         } else {
             None
@@ -766,11 +766,12 @@ impl<T> Executor<T> {
             io.way.poll(now, &mut |token, completion| done.push((token, completion)));
         }
         let any = !done.is_empty();
-        Self::hand_over(&mut io, done, now);
+        Self::hand_over(&mut io, done, self.slice.clock.now());
         io.hand_over_waiting(now);
         any
     }
 
+    /// `now` is when they are handed over: some were begun since the step was.
     fn hand_over(io: &mut Io, done: Vec<(Token, Completion)>, now: Nanos) {
         if !done.is_empty() {
             io.window.end(io.way.host_operations(), now);

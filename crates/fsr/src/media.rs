@@ -40,7 +40,7 @@ pub trait Media {
 
     /// Bytes, at most, of one of several reads, if it were started now: fewer where others' I/O would wait
     /// for it.
-    fn at_once(&self) -> u64 {
+    fn longest_read(&self) -> u64 {
         u64::MAX
     }
 

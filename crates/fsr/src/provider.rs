@@ -262,7 +262,7 @@ impl<M: Media> Chunks<'_, '_, M> {
             },
         };
         // Holes are not joined: they may be as many as a file has extents, and each is cheap.
-        let most = if chunk.place == Where::Zeros { chunk.len } else { CHUNK.min(self.media.at_once()) };
+        let most = if chunk.place == Where::Zeros { chunk.len } else { CHUNK.min(self.media.longest_read()) };
         let left = self.to - self.at;
         while chunk.len < most.min(left) && chunk.place != Where::Inline {
             let Some(run) = self.layout.run(self.at + chunk.len, self.media_len).await? else {

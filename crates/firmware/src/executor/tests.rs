@@ -305,7 +305,7 @@ fn beside<S: Store>(store: S) -> (usize, u64) {
         loop {
             let mut batch = media.batch();
             for tag in 0..8 {
-                let len = media.at_once().min(64 << 10);
+                let len = media.longest_read().min(64 << 10);
                 batch.start(u64::from(tag) << 16, len as usize, tag);
             }
             while batch.next().await.is_some() {}

@@ -19,15 +19,21 @@ struct Counting {
     memory: MemoryMedia,
     reads: Cell<u64>,
     long_reads: Cell<u64>,
-    at_once: Cell<u64>,
+    longest_read: Cell<u64>,
     after: RefCell<Option<AfterRead>>,
 }
 
 impl Counting {
     fn new(image: &[u8]) -> Counting {
         let memory = MemoryMedia::new(image.to_vec());
-        let at_once = Cell::new(u64::MAX);
-        Counting { memory, reads: Cell::new(0), long_reads: Cell::new(0), at_once, after: RefCell::new(None) }
+        let longest_read = Cell::new(u64::MAX);
+        Counting {
+            memory,
+            reads: Cell::new(0),
+            long_reads: Cell::new(0),
+            longest_read,
+            after: RefCell::new(None),
+        }
     }
 }
 
@@ -58,8 +64,8 @@ impl Media for Counting {
         self.memory.batch()
     }
 
-    fn at_once(&self) -> u64 {
-        self.at_once.get()
+    fn longest_read(&self) -> u64 {
+        self.longest_read.get()
     }
 
     fn now_ns(&self) -> u64 {
@@ -184,16 +190,16 @@ fn a_files_bytes_are_read_in_pieces_as_long_as_the_medium_says() {
     for operation in [Operation::Checksum(Digest::Sha256), Operation::Checksum(Digest::Crc32c)] {
         let request = request(path("/long"), operation);
         let mut gave = Vec::new();
-        for (at_once, most) in [(u64::MAX, 128 << 10), (16 << 10, 16 << 10), (1, 4096)] {
+        for (longest_read, most) in [(u64::MAX, 128 << 10), (16 << 10, 16 << 10), (1, 4096)] {
             let medium = Counting::new(&image);
             let retriever = Retriever::new(Config::default());
             // What the volume itself needs is there.
             ask(&retriever, &medium, &self::request(path("/long"), Operation::Stat));
             let before = medium.memory.yields().1;
-            medium.at_once.set(at_once);
+            medium.longest_read.set(longest_read);
             let (got, outcome) = ask(&retriever, &medium, &request);
             assert_eq!(outcome.failure, None);
-            assert_eq!(medium.memory.yields().1.max(before), most.max(before), "{at_once}");
+            assert_eq!(medium.memory.yields().1.max(before), most.max(before), "{longest_read}");
             gave.push(got);
         }
         assert!(gave.iter().all(|got| *got == gave[0]), "{gave:?}");
