@@ -62,6 +62,11 @@ const FOLDER: &str = "rocksdb";
 /// Bytes of a value.
 pub const VALUE: u64 = 800;
 
+/// "1 thread", "4 threads": as figures are named.
+pub fn by(threads: u32) -> String {
+    format!("{threads} thread{}", if threads == 1 { "" } else { "s" })
+}
+
 impl<'a> Database<'a> {
     /// Fills a database with so many keys, in order, without a log, and compacts it.
     ///

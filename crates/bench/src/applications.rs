@@ -26,11 +26,10 @@ pub fn applications(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     eprintln!("RocksDB: {KEYS} keys ...");
     let database = Database::fill(&volume, KEYS)?;
     for threads in [1, 4, 8] {
-        eprintln!("RocksDB: {threads} threads ...");
+        let by = nearside_apps::rocksdb::by(threads);
+        eprintln!("RocksDB: {by} ...");
         let found = database.disturbed((&program, &drive), threads, seconds, rounds)?;
-        let name = format!(
-            "RocksDB, Optane prototype, {threads} threads: a Get, p99, while the drive digests a table"
-        );
+        let name = format!("RocksDB, Optane prototype, {by}: a Get, p99, while the drive digests a table");
         let beside = Figure::of(&name, "us", &found.beside_us);
         sink(beside.beside(&Figure::of("without that", "us", &found.alone_us)));
     }

@@ -95,7 +95,7 @@ pub const TARGETS: &[Target] = &[
     rate("attached, by its loop device, DRAM: 4 KiB random reads, QD16", 0.6),
     target("paged memory, Optane P4800X: a miss, median", 1.0),
     target("paged memory, DRAM: a miss, median", 1.0),
-    target("RocksDB, Optane prototype, 1 threads: a Get, p99, while the drive digests a table", 1.2),
+    target("RocksDB, Optane prototype, 1 thread: a Get, p99, while the drive digests a table", 1.2),
     target("RocksDB, Optane prototype, 4 threads: a Get, p99, while the drive digests a table", 1.2),
     target("RocksDB, Optane prototype, 8 threads: a Get, p99, while the drive digests a table", 1.2),
     target("TCP: 4 KiB read, QD1 polled: median", 1.2),

@@ -315,7 +315,7 @@ fn of_rocksdb(args: &RocksdbArgs) -> Result<Vec<Figure>, nearside_apps::Failure>
     let database = Database::fill(&volume, args.keys)?;
     let mut figures = Vec::new();
     for threads in &args.threads {
-        let name = format!("{threads} threads");
+        let name = rocksdb::by(*threads);
         complain(&format!("{name} ..."));
         if args.near_data {
             figures.extend(beside_near_data(&name, &drive, &database, (*threads, args.seconds))?);
