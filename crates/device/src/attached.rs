@@ -55,6 +55,7 @@ impl<S: Store, F: Firmware<S>> Attached<S, F> {
             access: namespace.access(memory.clone())?,
             worker: F::worker(namespace, &seat)?,
             limits: Limits {
+                command_set: namespace.command_set(),
                 blocks,
                 lba_shift: namespace.lba_shift(),
                 max_transfer: config.max_transfer(),

@@ -73,6 +73,7 @@ impl<S: Store, F: Firmware<S>> Controller<S, F> {
             errors: Mutex::new(ErrorLog::default()),
             counters: (0..config.reactors).map(|_| Counters::default()).collect(),
             write_through: (!config.write_cache).into(),
+            command_sets: false.into(),
             shadow: Mutex::default(),
             shadow_set: 0.into(),
             host_id: Mutex::new(config.host.identifier),

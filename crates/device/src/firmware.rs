@@ -12,6 +12,7 @@ use std::sync::Arc;
 use nearside_clock::Nanos;
 use nearside_dma::{Memory, Wakeup};
 use nearside_spec::Status;
+use nearside_spec::identify::IdentifyCompute;
 use nearside_spec::log::NearDataLog;
 use nearside_store::{Standing, Store, Token};
 
@@ -77,6 +78,11 @@ pub trait Firmware<S: Store>: Observer + Sized {
     /// commands that carry data one way only.
     fn capabilities(&self, _fabric: bool) -> NearDataLog {
         NearDataLog::default()
+    }
+
+    /// What a compute namespace can do (CNS 05h); `None`: it is none.
+    fn programs(&self) -> Option<IdentifyCompute> {
+        None
     }
 }
 
@@ -230,6 +236,57 @@ pub enum NearDataCommand {
         /// CDW11.
         tag: u32,
     },
+    /// A command of a compute namespace.
+    Compute(ComputeCommand),
+}
+
+/// What is asked of a compute namespace. What comes with a command is in [`Job::request`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ComputeCommand {
+    /// Takes bytes of a program.
+    Load {
+        /// Where it is kept.
+        index: u16,
+        /// PTYPE.
+        kind: u8,
+        /// Bytes of all of it.
+        size: u32,
+        /// The place of these.
+        at: u32,
+    },
+    /// Lets go of one.
+    Unload {
+        /// Which.
+        index: u16,
+    },
+    /// Makes one ready, or no more.
+    Activate {
+        /// Which.
+        index: u16,
+        /// Ready.
+        active: bool,
+    },
+    /// Makes a set of so many memory ranges.
+    CreateSet {
+        /// How many.
+        ranges: u8,
+    },
+    /// Forgets one.
+    DeleteSet {
+        /// Which.
+        set: u16,
+    },
+    /// Runs a program over memory.
+    Execute {
+        /// Which.
+        index: u16,
+        /// Over a set of ranges; 0: over those that come with the command.
+        set: u16,
+        /// How many come with it.
+        ranges: u32,
+        /// CPARAM1 and CPARAM2.
+        parameters: [u64; 2],
+    },
 }
 
 /// How a near-data command ended.
@@ -237,8 +294,8 @@ pub enum NearDataCommand {
 pub struct Outcome {
     /// NVMe's status: carriage and form only. What became of the files is in the reply.
     pub status: Status,
-    /// DW0 of the completion: by custom, the bytes of the reply.
-    pub result: u32,
+    /// DW0 and DW1 of the completion: by custom, the bytes of the reply; what a program returned.
+    pub result: u64,
     /// Written to the host's buffer, at most [`Job::room`] bytes of it.
     pub reply: Vec<u8>,
 }

@@ -2,15 +2,17 @@
 //! valid.
 
 use nearside_dma::Memory;
-use nearside_spec::command::{common, dataset, near_data, reservation, transfer};
-use nearside_spec::data::DsmRange;
+use nearside_spec::command::{common, compute, dataset, memory, near_data, reservation, transfer};
+use nearside_spec::data::{CopySource, DsmRange};
 use nearside_spec::opcode::io;
+use nearside_spec::opcode::{compute as programs, memory as local};
 use nearside_spec::reservation::{Kind, ReservationKeys};
 use nearside_spec::{Status, SubmissionEntry};
 use nearside_store::Operation;
 
 use crate::fault::Fault;
-use crate::firmware::NearDataCommand;
+use crate::firmware::{ComputeCommand, NearDataCommand};
+use crate::namespace::{CommandSet, MEMORY_GRANULARITY};
 use crate::pointer::Pointer;
 
 /// Largest buffer of a near-data command.
@@ -22,6 +24,7 @@ pub(crate) const BROADCAST: u32 = 0xffff_ffff;
 /// What a command's fields are checked against.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
+    pub(crate) command_set: CommandSet,
     pub(crate) blocks: u64,
     pub(crate) lba_shift: u32,
     pub(crate) max_transfer: u64,
@@ -51,6 +54,9 @@ impl Request {
         match *self {
             Request::Transfer { operation, .. } | Request::Plain { operation } => operation.ends_beyond(end),
             Request::Compare { offset, len, .. } => offset.saturating_add(len as u64) > end,
+            Request::Fill { offset, len } | Request::Copy { offset, len, .. } => {
+                offset.saturating_add(len) > end
+            }
             _ => false,
         }
     }
@@ -98,6 +104,19 @@ pub(crate) enum Request {
         len: usize,
         pointer: Pointer,
     },
+    /// Memory Fill.
+    Fill {
+        offset: u64,
+        len: u64,
+    },
+    /// Memory Copy, from so many sources.
+    Copy {
+        offset: u64,
+        len: u64,
+        sources: usize,
+        blocks: bool,
+        pointer: Pointer,
+    },
 }
 
 /// What a reservation command asks for.
@@ -134,6 +153,9 @@ impl Request {
         let opcode = entry.opcode();
         if entry.has_flags() && entry.get(common::FUSE) != 0 {
             return Err(Fault::field(common::FUSE));
+        }
+        if limits.command_set != CommandSet::Nvm {
+            return Request::parse_of_memory(entry, limits);
         }
         match opcode {
             io::READ | io::WRITE => {
@@ -200,6 +222,57 @@ impl Request {
         }
     }
 
+    /// A command of a memory namespace, or of a compute namespace.
+    #[cold]
+    fn parse_of_memory(entry: &SubmissionEntry, limits: &Limits) -> Result<Request, Fault> {
+        match (limits.command_set, entry.opcode()) {
+            (CommandSet::Memory, local::READ | local::WRITE) => {
+                let pointer = Pointer::of(entry)?;
+                let (offset, len) = bytes(entry, u64::from(entry.get(memory::LENGTH)), limits)?;
+                if len == 0 || len > limits.max_transfer {
+                    return Err(Fault::field(memory::LENGTH));
+                }
+                pointer.fits(len, limits)?;
+                let operation = match entry.opcode() {
+                    local::READ => Operation::Read { offset, len },
+                    _ => Operation::Write { offset, len, fua: false },
+                };
+                Ok(Request::Transfer { operation, len: len as usize, pointer })
+            }
+            (CommandSet::Memory, local::FILL) => {
+                let (offset, len) = bytes(entry, u64::from(entry.get(memory::LENGTH)), limits)?;
+                Ok(Request::Fill { offset, len })
+            }
+            (CommandSet::Memory, local::COPY) => {
+                let pointer = Pointer::of(entry)?;
+                let (offset, len) = bytes(entry, entry.get(memory::COPY_LENGTH), limits)?;
+                let sources = usize::from(entry.get(memory::NR_Z)) + 1;
+                let format = entry.get(memory::FORMAT);
+                let blocks = memory::BLOCKS.contains(&format);
+                if !blocks && format != memory::BYTES {
+                    return Err(Fault::field(memory::FORMAT));
+                }
+                pointer.fits((sources * CopySource::SIZE) as u64, limits)?;
+                Ok(Request::Copy { offset, len, sources, blocks, pointer })
+            }
+            (CommandSet::Compute, programs::EXECUTE) => {
+                let pointer = Pointer::of(entry)?;
+                let len = entry.get(compute::DLEN);
+                if len > MAX_NEAR_DATA {
+                    return Err(Fault::field(compute::DLEN));
+                }
+                let command = NearDataCommand::Compute(ComputeCommand::Execute {
+                    index: entry.get(compute::EXECUTE_PIND),
+                    set: entry.get(compute::EXECUTE_RSID),
+                    ranges: entry.get(compute::EXECUTE_NUMR),
+                    parameters: [entry.get(compute::CPARAM1), entry.get(compute::CPARAM2)],
+                });
+                Ok(Request::NearData { command, request: len as usize, room: 0, pointer })
+            }
+            _ => Err(Fault::new(Status::INVALID_OPCODE).at(0, 0)),
+        }
+    }
+
     /// Where its data are, for a command that has some.
     pub(crate) fn pointer(&self) -> Option<Pointer> {
         { *self }.pointer_mut().map(|pointer| *pointer)
@@ -220,8 +293,9 @@ impl Request {
             | Request::Deallocate { pointer, .. }
             | Request::Hints { pointer, .. }
             | Request::NearData { pointer, .. }
+            | Request::Copy { pointer, .. }
             | Request::Reservation { pointer, .. } => Some(pointer),
-            Request::Plain { .. } | Request::FlushAll => None,
+            Request::Plain { .. } | Request::Fill { .. } | Request::FlushAll => None,
         }
     }
 
@@ -343,9 +417,23 @@ fn blocks(entry: &SubmissionEntry, limits: &Limits) -> Result<(u64, u64), Fault>
     range(slba, count, limits).ok_or(Fault::new(Status::LBA_OUT_OF_RANGE).of(transfer::SLBA).lba(slba))
 }
 
+/// So many bytes of a memory namespace from a command's first byte on.
+fn bytes(entry: &SubmissionEntry, len: u64, limits: &Limits) -> Result<(u64, u64), Fault> {
+    let offset = entry.get(memory::START);
+    let step = u64::from(MEMORY_GRANULARITY);
+    let within = offset.checked_add(len).is_some_and(|end| end <= limits.blocks << limits.lba_shift);
+    if !within || !offset.is_multiple_of(step) {
+        return Err(Fault::field(memory::START));
+    }
+    if !len.is_multiple_of(step) {
+        return Err(Fault::field(memory::LENGTH));
+    }
+    Ok((offset, len))
+}
+
 /// Blocks as bytes, where they lie within the namespace.
 #[inline]
-fn range(slba: u64, count: u64, limits: &Limits) -> Option<(u64, u64)> {
+pub(crate) fn range(slba: u64, count: u64, limits: &Limits) -> Option<(u64, u64)> {
     let end = slba.checked_add(count)?;
     (end <= limits.blocks).then_some((slba << limits.lba_shift, count << limits.lba_shift))
 }

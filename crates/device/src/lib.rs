@@ -38,7 +38,7 @@ pub use ana::{AnaState, MAX_ANA_GROUP, PortStates};
 pub use config::{Config, Fabric, Host, Identity};
 pub use controller::Controller;
 pub use firmware::{Firmware, Observer};
-pub use namespace::{Access, Namespace};
+pub use namespace::{Access, CommandSet, MEMORY_GRANULARITY, Namespace};
 pub use queue::lost_commands;
 pub use reactor::{BATCH, Reactor, Step};
 pub use reservation::{HostId, Keep, Kept, Ticket};

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use nearside_clock::{Nanos, RateLimits, Suppressed, event_at};
 use nearside_dma::{LentBytes, Memory};
 use nearside_spec::Status;
+use nearside_spec::identify::csi;
 use nearside_store::{Channel, Completion, Data, Operation, Store, StoreError, Submitted, Token};
 use slab::Slab;
 
@@ -26,10 +27,34 @@ use crate::reservation::{Keep, Kept, Reservations};
 use crate::stripes::Stripes;
 use crate::subsystem::REPORT_EVERY_NS;
 
+/// What commands of a namespace mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CommandSet {
+    /// Reads and writes of logical blocks.
+    #[default]
+    Nvm,
+    /// Reads, writes, fills and copies of bytes: Subsystem Local Memory.
+    Memory,
+    /// Programs over such memory: Computational Programs.
+    Compute,
+}
+
+impl CommandSet {
+    /// Its identifier.
+    pub fn csi(self) -> u8 {
+        match self {
+            CommandSet::Nvm => csi::NVM,
+            CommandSet::Memory => csi::MEMORY,
+            CommandSet::Compute => csi::COMPUTE,
+        }
+    }
+}
+
 /// A store with logical blocks of 512 or 4096 bytes, and an observer of its changes.
 pub struct Namespace<S: Store, O = ()> {
     store: S,
     observer: O,
+    command_set: CommandSet,
     lba_shift: u32,
     /// Logical blocks that hosts may reach.
     blocks: AtomicU64,
@@ -48,6 +73,9 @@ pub struct Namespace<S: Store, O = ()> {
     host_operations: Apart,
     failures: Mutex<Failures>,
 }
+
+/// Bytes of which addresses and lengths in a memory namespace are multiples.
+pub const MEMORY_GRANULARITY: u32 = 4;
 
 /// Operations that the store failed.
 #[derive(Debug)]
@@ -71,6 +99,12 @@ struct OpenChannel<S: Store> {
 }
 
 impl<S: Store, O> Namespace<S, O> {
+    /// What its commands mean.
+    #[inline]
+    pub fn command_set(&self) -> CommandSet {
+        self.command_set
+    }
+
     /// Its ANA group.
     pub fn ana_group(&self) -> u32 {
         self.ana_group
@@ -103,6 +137,26 @@ impl<S: Store, O: Observer> Namespace<S, O> {
                 ),
             ));
         }
+        Namespace::of_blocks(store, observer, lba_size, uuid, shared)
+    }
+
+    /// A namespace of another command set than that of logical blocks. The store of one of memory has blocks
+    /// of 4 bytes ([`MEMORY_GRANULARITY`]); that of one of programs is there for no command.
+    ///
+    /// # Errors
+    /// `InvalidInput` where the store's blocks are others, or it holds not one of them.
+    pub fn of_command_set(set: CommandSet, store: S, observer: O, uuid: [u8; 16]) -> io::Result<Self> {
+        let block = store.block_size();
+        if set == CommandSet::Memory && block != MEMORY_GRANULARITY {
+            let why = format!("memory in blocks of {block} bytes: {MEMORY_GRANULARITY} are wanted");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        // A host orders what it does with memory by itself.
+        let namespace = Namespace::of_blocks(store, observer, block, uuid, false)?;
+        Ok(Namespace { command_set: set, ..namespace })
+    }
+
+    fn of_blocks(store: S, observer: O, lba_size: u32, uuid: [u8; 16], shared: bool) -> io::Result<Self> {
         if store.capacity() < u64::from(lba_size) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -118,6 +172,7 @@ impl<S: Store, O: Observer> Namespace<S, O> {
             resizing: Mutex::new(()),
             store,
             observer,
+            command_set: CommandSet::Nvm,
             lba_shift,
             uuid,
             nguid: [0; 16],

@@ -122,6 +122,8 @@ impl Standing {
             | Request::Plain { .. }
             | Request::Deallocate { .. }
             | Request::Hints { .. }
+            | Request::Fill { .. }
+            | Request::Copy { .. }
             | Request::FlushAll => self.writes,
             Request::Reservation { .. } => true,
         };

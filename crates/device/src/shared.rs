@@ -12,7 +12,6 @@ use nearside_spec::log::ErrorEntry;
 use nearside_spec::reservation::Notice;
 use nearside_store::Store;
 
-use crate::Namespace;
 use crate::config::Config;
 use crate::doorbell::ShadowPages;
 use crate::fault::Fault;
@@ -20,6 +19,7 @@ use crate::firmware::Firmware;
 use crate::queue::QueueMemory;
 use crate::reservation::{HostId, Ticket};
 use crate::subsystem::Subsystem;
+use crate::{CommandSet, Namespace};
 
 /// Entries that the error log keeps.
 pub(crate) const ERROR_LOG_ENTRIES: usize = 64;
@@ -34,6 +34,8 @@ pub(crate) struct ControllerShared<S: Store, F> {
     pub(crate) counters: Box<[Counters]>,
     /// The volatile write cache is off: every write is durable when it completes.
     pub(crate) write_through: AtomicBool,
+    /// The host has all command sets enabled, and not the one of logical blocks alone.
+    pub(crate) command_sets: AtomicBool,
     /// The pages of Doorbell Buffer Config, and how often they were set.
     pub(crate) shadow: Mutex<Option<(u64, u64)>>,
     pub(crate) shadow_set: AtomicU32,
@@ -53,14 +55,26 @@ impl<S: Store, F: Firmware<S>> ControllerShared<S, F> {
 impl<S: Store, F> ControllerShared<S, F> {
     /// The namespace of that identifier, if the controller is attached to it.
     pub(crate) fn namespace(&self, nsid: u32) -> Option<Arc<Namespace<S, F>>> {
-        self.subsystem.namespace(nsid).filter(|_| self.config.has(nsid))
+        self.subsystem.namespace(nsid).filter(|namespace| self.shows(nsid, namespace))
     }
 
     /// All that it is attached to, by identifier.
     pub(crate) fn namespaces(&self) -> Vec<(u32, Arc<Namespace<S, F>>)> {
         let mut all = self.subsystem.namespaces();
-        all.retain(|(nsid, _)| self.config.has(*nsid));
+        all.retain(|(nsid, namespace)| self.shows(*nsid, namespace));
         all
+    }
+
+    /// Whether its host has a namespace, whose command set it may not have enabled.
+    fn shows(&self, nsid: u32, namespace: &Namespace<S, F>) -> bool {
+        let enabled = || self.command_sets.load(Ordering::Relaxed);
+        self.config.has(nsid) && (namespace.command_set() == CommandSet::Nvm || enabled())
+    }
+
+    /// Whether there is a namespace of another command set than that of logical blocks.
+    pub(crate) fn has_command_sets(&self) -> bool {
+        let all = self.subsystem.namespaces();
+        all.iter().any(|(nsid, n)| n.command_set() != CommandSet::Nvm && self.config.has(*nsid))
     }
 
     /// Who the host is to reservations; zeros where nobody has said it.

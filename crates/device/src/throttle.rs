@@ -203,8 +203,11 @@ impl Account {
 fn cost(request: &Request) -> Option<(u64, u64)> {
     match *request {
         Request::Transfer { len, .. } | Request::Compare { len, .. } => Some((1, len as u64)),
+        Request::Copy { len, .. } => Some((1, len)),
         Request::Plain { operation: Operation::Flush } | Request::FlushAll => Some((0, 0)),
-        Request::Plain { .. } | Request::Deallocate { .. } | Request::Hints { .. } => Some((1, 0)),
+        Request::Plain { .. } | Request::Deallocate { .. } | Request::Hints { .. } | Request::Fill { .. } => {
+            Some((1, 0))
+        }
         Request::NearData { .. } | Request::Reservation { .. } => None,
     }
 }

@@ -14,9 +14,11 @@ use nearside_device::firmware::{Firmware, Observer, Seat};
 use nearside_dma::Memory;
 use nearside_fsr::{Beneath, Config, Monitor, Retriever, Trace};
 use nearside_near_data::{Digest, KINDS, MAX_BUFFER, MAX_GROUPS, MAX_PATH, MAX_REQUEST, Operation};
+use nearside_spec::identify::IdentifyCompute;
 use nearside_spec::log::{NearDataLog, encoding};
 use nearside_store::{Standing, Store};
 
+use crate::compute::Compute;
 use crate::executor::Executor;
 use crate::lanes::{FsrLane, LaneHandle};
 use crate::mailbox::Mailbox;
@@ -43,11 +45,23 @@ impl fmt::Display for TaskPlace {
     }
 }
 
+/// What a namespace's firmware does.
+enum Role {
+    /// It knows the files of the volumes there.
+    Files,
+    /// Nothing: the bytes are those of programs.
+    Memory,
+    /// It runs programs.
+    Programs(Arc<Compute>),
+}
+
 /// The firmware: a retriever for one namespace.
 pub struct Fsr {
     retriever: Arc<Retriever>,
     /// Each command has a retriever of its own, made so.
     alone: Option<Config>,
+    /// What its namespace is there for.
+    role: Role,
     clock: Arc<dyn Clock>,
     tags: Mutex<Tags>,
     pool: Option<Arc<WorkerPool>>,
@@ -84,6 +98,7 @@ impl Fsr {
         Fsr {
             retriever: Arc::new(retriever),
             alone: None,
+            role: Role::Files,
             clock,
             tags: Mutex::default(),
             pool: None,
@@ -94,6 +109,24 @@ impl Fsr {
             next: AtomicU64::new(0),
             passed: LookMeter::default(),
             watched: LookMeter::default(),
+        }
+    }
+
+    /// The firmware of a memory namespace: what lies there is nobody's volume.
+    pub fn of_memory(clock: Arc<dyn Clock>) -> Fsr {
+        Fsr { role: Role::Memory, ..Fsr::new(clock, Config::default()) }
+    }
+
+    /// The firmware of a compute namespace.
+    pub fn of_programs(clock: Arc<dyn Clock>, compute: Compute) -> Fsr {
+        Fsr { role: Role::Programs(Arc::new(compute)), ..Fsr::new(clock, Config::default()) }
+    }
+
+    /// What runs programs over memory, if this is a compute namespace's.
+    pub(crate) fn compute(&self) -> Option<&Arc<Compute>> {
+        match &self.role {
+            Role::Programs(compute) => Some(compute),
+            Role::Files | Role::Memory => None,
         }
     }
 
@@ -205,6 +238,9 @@ impl Fsr {
     /// The monitor's look at a write, timed where it is its turn.
     #[inline]
     fn look(&self, look: impl FnOnce(&Monitor) -> bool) {
+        if !matches!(self.role, Role::Files) {
+            return;
+        }
         let left = UNTIMED.get() - 1;
         if left == 0 {
             return self.timed(look);
@@ -306,6 +342,14 @@ impl<S: Store> Firmware<S> for Fsr {
         let (id, mailbox) = (fsr.next_key(), Arc::new(Mailbox::new(seat.wakeup.clone())));
         fsr.tags().with(seat.host, |tags| tags.join(id, mailbox.clone()));
         Ok(FsrWorker::new(namespace.clone(), seat.host.clone(), id, mailbox, site))
+    }
+
+    fn is_present(&self) -> bool {
+        matches!(self.role, Role::Files)
+    }
+
+    fn programs(&self) -> Option<IdentifyCompute> {
+        self.compute().map(|compute| compute.identify())
     }
 
     fn capabilities(&self, fabric: bool) -> NearDataLog {

@@ -9,6 +9,7 @@
 
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
+mod compute;
 mod executor;
 mod fsr;
 mod helper;
@@ -20,6 +21,7 @@ mod tags;
 mod worker;
 mod workers;
 
+pub use compute::{Compute, WEB_ASSEMBLY};
 pub use fsr::{Fsr, TaskPlace};
 pub use meters::{Held, LOOKS_PER_SAMPLE, Looks, SLICE_NS, Slices, Use, ViewCost};
 pub use nearside_fsr::{Breakdown, Config, MonitorCounters, State, Trace, TracePart};

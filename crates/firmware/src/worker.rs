@@ -14,10 +14,11 @@ use nearside_device::throttle::Account;
 use nearside_device::{Host, Identity, Namespace};
 use nearside_fsr::{Retriever, WireSink};
 use nearside_near_data::wire::{REPLY_HEADER, decode_request};
-use nearside_near_data::{Failure, MAX_BUFFER, Request};
+use nearside_near_data::{Failure, MAX_BUFFER, Operation, Request};
 use nearside_spec::Status;
 use nearside_store::{Store, Token};
 
+use crate::compute::{Answer, Ended, ProgramWork};
 use crate::executor::{Executor, Finished, Payer};
 use crate::fsr::Fsr;
 use crate::identity;
@@ -37,6 +38,8 @@ enum For {
     Tag,
     /// Whoever asks for its tag by Get Features.
     Feature,
+    /// A command about programs.
+    Program(Token),
 }
 
 struct Running {
@@ -60,18 +63,37 @@ struct Waiting {
     runs: bool,
 }
 
-/// What a task does.
+/// What a task does, and who pays for it.
 pub(crate) struct Work {
+    what: What,
+    payer: Payer,
+}
+
+enum What {
+    Files(FileWork),
+    Program(ProgramWork),
+}
+
+struct FileWork {
     retriever: Arc<Retriever>,
     request: Request,
     identity: Identity,
     room: usize,
-    payer: Payer,
 }
 
 impl Work {
-    pub(crate) fn spawn(mut self, key: u64, executor: &mut Executor<Vec<u8>>) {
-        let payer = std::mem::take(&mut self.payer);
+    pub(crate) fn spawn(self, key: u64, executor: &mut Executor<Vec<u8>>) {
+        match self.what {
+            What::Files(files) => files.spawn((key, self.payer), executor),
+            What::Program(program) => {
+                executor.spawn_for(key, self.payer, |media| async move { program.run(&media).await });
+            }
+        }
+    }
+}
+
+impl FileWork {
+    fn spawn(mut self, (key, payer): (u64, Payer), executor: &mut Executor<Vec<u8>>) {
         executor.spawn_for(key, payer, |media| async move {
             match identity::apply(self.identity, &mut self.request.credentials) {
                 Ok(squashed) => {
@@ -122,11 +144,17 @@ pub struct FsrWorker {
 }
 
 fn done(status: Status, result: u32, reply: Vec<u8>) -> Outcome {
-    Outcome { status, result, reply }
+    Outcome { status, result: result.into(), reply }
 }
 
 fn replied(reply: Vec<u8>) -> Outcome {
     done(Status::SUCCESS, reply.len() as u32, reply)
+}
+
+/// What a task about programs came to.
+fn returned(reply: &[u8]) -> Outcome {
+    let Ended(status, result) = Ended::decode(reply);
+    Outcome { status, result, reply: Vec::new() }
 }
 
 /// A request's bytes, checked. What is not a request is refused as a field of the command.
@@ -195,8 +223,14 @@ impl FsrWorker {
         let retriever = self.namespace.fsr().for_command();
         let operation = request.operation.number();
         let begun = self.namespace.fsr().begins(operation);
+        let files = FileWork { retriever, request, identity: self.host.identity, room };
+        self.begin(key, What::Files(files), whose, (operation, begun));
+    }
+
+    /// Hands a task to where it runs.
+    fn begin(&mut self, key: u64, what: What, whose: For, (operation, begun): (u16, Nanos)) {
         let payer = Payer { host: self.name.clone(), account: self.account.clone() };
-        let work = Work { retriever, request, identity: self.host.identity, room, payer };
+        let work = Work { what, payer };
         let mut lane = 0;
         match &mut self.site {
             Site::Here(executor) => work.spawn(key, executor),
@@ -242,6 +276,10 @@ impl FsrWorker {
             For::Command(token) => {
                 let aborted = || done(Status::ABORT_REQUESTED, 0, Vec::new());
                 self.outcomes.push((token, reply.map_or_else(aborted, replied)));
+            }
+            For::Program(token) => {
+                let aborted = || done(Status::ABORT_REQUESTED, 0, Vec::new());
+                self.outcomes.push((token, reply.map_or_else(aborted, |reply| returned(&reply))));
             }
             For::Tag => self.tags(|tags| tags.ended(key, reply)),
             For::Feature => self.tags(|tags| tags.kept_ended(key, reply)),
@@ -361,6 +399,18 @@ impl Worker for FsrWorker {
                     None => return Ok(()),
                 }
             }
+            NearDataCommand::Compute(command) => {
+                let compute = self.namespace.fsr().compute().ok_or(Status::INVALID_OPCODE.dnr())?;
+                match compute.command(command, &request)? {
+                    Answer::Now(result) => Outcome { status: Status::SUCCESS, result, reply: Vec::new() },
+                    Answer::Later(work) => {
+                        let operation = Operation::Program(Box::default()).number();
+                        let begun = self.namespace.fsr().begins(operation);
+                        self.begin(key, What::Program(work), For::Program(token), (operation, begun));
+                        return Ok(());
+                    }
+                }
+            }
             NearDataCommand::Cancel { tag } => {
                 let known = self.tags(|tags| tags.cancel(tag));
                 done(Status::SUCCESS, u32::from(known), Vec::new())
@@ -403,7 +453,7 @@ impl Worker for FsrWorker {
     }
 
     fn cancel(&mut self, token: Token) {
-        if self.stop(|r| r.whose == For::Command(token)) {
+        if self.stop(|r| [For::Command(token), For::Program(token)].contains(&r.whose)) {
         } else if let Some(at) = self.waiting.iter().position(|w| w.token == token) {
             let Waiting { tag, runs, .. } = self.waiting.swap_remove(at);
             // Its task goes along, unless another asks for it.

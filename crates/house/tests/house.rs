@@ -32,7 +32,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("ndp", &["dma", "near-data"]),
     ("fsr", &["fsview", "near-data", "ndp"]),
     ("device", &["spec", "dma", "clock", "store", "near-data"]),
-    ("firmware", &["spec", "dma", "clock", "store", "near-data", "fsr", "device"]),
+    ("firmware", &["spec", "dma", "clock", "store", "near-data", "ndp", "fsr", "device"]),
     ("auth", &["spec"]),
     ("channel", &["auth"]),
     ("openssl-loader", &[]),

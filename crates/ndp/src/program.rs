@@ -25,6 +25,14 @@ pub const MAX_EMITTED: usize = 64 << 10;
 /// Bytes of a program's memory that it may use.
 pub const MAX_MEMORY: usize = 16 << 20;
 
+/// What a program may take that is asked to take so much, where 0 says nothing, over so many bytes.
+pub fn fuel(asked: u64, size: u64) -> u64 {
+    match asked {
+        0 => 1_000_000_000u64.saturating_add(size.saturating_mul(1_000)),
+        fuel => fuel,
+    }
+}
+
 /// Compiles programs. It is asked where nobody's I/O waits for it.
 pub trait Engine: Send + Sync {
     /// Compiles.

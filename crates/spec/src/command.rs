@@ -260,6 +260,70 @@ pub mod reservation {
     }
 }
 
+/// Memory Read, Write, Fill and Copy (docs/NVME.md).
+pub mod memory {
+    fields! {
+        /// The first byte.
+        START: u64 = 10, 0, 64;
+        /// Read, Write and Fill: bytes.
+        LENGTH: u32 = 12, 0, 32;
+        /// Copy: bytes of all sources.
+        COPY_LENGTH: u64 = 2, 0, 64;
+        /// Copy: sources.
+        NR_Z: u8 = 12, 0, 8;
+        /// Copy: the format of sources.
+        FORMAT: u8 = 12, 8, 4;
+    }
+
+    /// Sources are logical blocks.
+    pub const BLOCKS: [u8; 2] = [2, 3];
+    /// Sources are bytes of memory namespaces.
+    pub const BYTES: u8 = 4;
+}
+
+/// Load Program, Program Activation Management, Memory Range Set Management and Execute Program
+/// (docs/NVME.md).
+pub mod compute {
+    fields! {
+        /// Of admin commands: the program's index.
+        PIND: u16 = 10, 0, 16;
+        /// Load: its type.
+        PTYPE: u8 = 10, 16, 8;
+        /// Load: unload.
+        UNLOAD: bool = 10, 24, 1;
+        /// Load: what kind of identifier PID is.
+        PIT: u8 = 10, 25, 3;
+        /// Load: bytes of the program.
+        PSIZE: u32 = 11, 0, 32;
+        /// Load: its identifier.
+        PID: u64 = 12, 0, 64;
+        /// Load: bytes that come with this command.
+        NUMB: u32 = 14, 0, 32;
+        /// Load: their place in the program.
+        LOFF: u32 = 15, 0, 32;
+        /// Activation: 0 deactivate, 1 activate.
+        ACTIVATION: u8 = 10, 16, 4;
+        /// Sets: 0 create, 1 delete.
+        SET_ACTION: u8 = 10, 0, 4;
+        /// Sets, delete: which.
+        RSID: u16 = 10, 16, 16;
+        /// Sets, create: ranges.
+        NUMR: u8 = 11, 0, 8;
+        /// Execute: the program's index.
+        EXECUTE_PIND: u16 = 2, 0, 16;
+        /// Execute: a set of memory ranges; 0 none.
+        EXECUTE_RSID: u16 = 2, 16, 16;
+        /// Execute: ranges that come with the command.
+        EXECUTE_NUMR: u32 = 3, 0, 32;
+        /// Execute: bytes of data.
+        DLEN: u32 = 4, 0, 32;
+        /// Execute: a parameter.
+        CPARAM1: u64 = 10, 0, 64;
+        /// Execute: another.
+        CPARAM2: u64 = 12, 0, 64;
+    }
+}
+
 /// The vendor's near-data commands (docs/NVME.md).
 pub mod near_data {
     fields! {
@@ -375,6 +439,25 @@ mod tests {
             ("FUA", bits(transfer::FUA, true), 12, 30, 30),
             ("NR", bits(dataset::NR_Z, BYTE), 10, 7, 0),
             ("AD", bits(dataset::AD, true), 11, 2, 2),
+            // Subsystem Local Memory, Computational Programs.
+            ("LENGTH", bits(memory::LENGTH, ALL), 12, 31, 0),
+            ("NR", bits(memory::NR_Z, BYTE), 12, 7, 0),
+            ("FORMAT", bits(memory::FORMAT, BYTE), 12, 11, 8),
+            ("PIND", bits(compute::PIND, WORD), 10, 15, 0),
+            ("PTYPE", bits(compute::PTYPE, BYTE), 10, 23, 16),
+            ("UNLOAD", bits(compute::UNLOAD, true), 10, 24, 24),
+            ("PIT", bits(compute::PIT, BYTE), 10, 27, 25),
+            ("PSIZE", bits(compute::PSIZE, ALL), 11, 31, 0),
+            ("NUMB", bits(compute::NUMB, ALL), 14, 31, 0),
+            ("LOFF", bits(compute::LOFF, ALL), 15, 31, 0),
+            ("SEL", bits(compute::ACTIVATION, BYTE), 10, 19, 16),
+            ("SEL", bits(compute::SET_ACTION, BYTE), 10, 3, 0),
+            ("RSID", bits(compute::RSID, WORD), 10, 31, 16),
+            ("NUMR", bits(compute::NUMR, BYTE), 11, 7, 0),
+            ("PIND", bits(compute::EXECUTE_PIND, WORD), 2, 15, 0),
+            ("RSID", bits(compute::EXECUTE_RSID, WORD), 2, 31, 16),
+            ("NUMR", bits(compute::EXECUTE_NUMR, ALL), 3, 31, 0),
+            ("DLEN", bits(compute::DLEN, ALL), 4, 31, 0),
             // docs/NVME.md.
             ("REQUEST", bits(near_data::REQUEST, ALL), 10, 31, 0),
             ("BUFFER", bits(near_data::BUFFER, ALL), 11, 31, 0),
@@ -392,6 +475,11 @@ mod tests {
             ("LPO", bits(log_page::LPO, u64::MAX), 12),
             ("SLBA", bits(transfer::SLBA, u64::MAX), 10),
             ("TAG", bits(near_data::TAG, u64::MAX), 12),
+            ("SB", bits(memory::START, u64::MAX), 10),
+            ("LEN", bits(memory::COPY_LENGTH, u64::MAX), 2),
+            ("PID", bits(compute::PID, u64::MAX), 12),
+            ("CPARAM1", bits(compute::CPARAM1, u64::MAX), 10),
+            ("CPARAM2", bits(compute::CPARAM2, u64::MAX), 12),
         ] {
             let mut right = [0; 16];
             right[dword..dword + 2].fill(ALL);

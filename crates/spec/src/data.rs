@@ -1,5 +1,6 @@
-//! Where a command's data lie: SGL descriptors (Base 2.0, 4.1.2) and dataset management ranges (NVM Command
-//! Set 1.0, 3.2.3, figure 36). A PRP entry (4.1.1) is a plain 64-bit address.
+//! Where a command's data lie: SGL descriptors (Base 2.0, 4.1.2), dataset management ranges (NVM Command
+//! Set 1.0, 3.2.3, figure 36), ranges of subsystem local memory, and what is copied there (docs/NVME.md). A
+//! PRP entry (4.1.1) is a plain 64-bit address.
 
 use crate::layout::layout;
 
@@ -82,6 +83,37 @@ layout! {
     }
 }
 
+layout! {
+    /// A range of a memory namespace, as a program may reach it.
+    MemoryRange, 32 {
+        /// The memory namespace.
+        nsid(set_nsid): u32 = 0;
+        /// Bytes.
+        length(set_length): u32 = 4;
+        /// First byte.
+        start(set_start): u64 = 8;
+    }
+}
+
+layout! {
+    /// What Memory Copy copies: formats 2h and 3h, logical blocks, and 4h, bytes of a memory namespace.
+    CopySource, 32 {
+        /// The namespace.
+        nsid(set_nsid): u32 = 0;
+        /// First block, or first byte.
+        start(set_start): u64 = 8;
+        /// Of blocks: how many, zero-based, in the lower half. Of memory: bytes.
+        count(set_count): u32 = 16;
+        /// Options: bit 15, a fast copy or none.
+        options(set_options): u16 = 26;
+    }
+}
+
+impl CopySource {
+    /// The option for a fast copy or none.
+    pub const FAST_ONLY: u16 = 1 << 15;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,5 +126,11 @@ mod tests {
         let mut r = DsmRange::default();
         r.set_blocks(8).set_slba(1);
         assert_eq!(r.0, [0, 0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        let mut m = MemoryRange::default();
+        m.set_nsid(2).set_length(0x300).set_start(0x4000);
+        assert_eq!(m.0[..16], [2, 0, 0, 0, 0, 3, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0]);
+        let mut c = CopySource::default();
+        c.set_nsid(1).set_start(5).set_count(7).set_options(CopySource::FAST_ONLY);
+        assert_eq!((c.0[0], c.0[8], c.0[16], c.0[27]), (1, 5, 7, 0x80));
     }
 }

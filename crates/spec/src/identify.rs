@@ -281,6 +281,42 @@ layout! {
     }
 }
 
+/// Command set identifiers (Base 2.1, figure 311).
+pub mod csi {
+    /// NVM: logical blocks.
+    pub const NVM: u8 = 0;
+    /// Subsystem Local Memory.
+    pub const MEMORY: u8 = 3;
+    /// Computational Programs.
+    pub const COMPUTE: u8 = 4;
+}
+
+layout! {
+    /// Identify Namespace of a memory namespace (CNS 05h, CSI 03h).
+    IdentifyMemory, 4096 {
+        /// Bytes.
+        size(set_size): u64 = 0;
+    }
+}
+
+layout! {
+    /// Identify Namespace of a compute namespace (CNS 05h, CSI 04h).
+    IdentifyCompute, 4096 {
+        /// Programs that may be activated.
+        maxact(set_maxact): u16 = 0;
+        /// Sets of memory ranges.
+        maxmemrs(set_maxmemrs): u16 = 2;
+        /// Granularity of memory ranges: bytes, log2.
+        mrsg(set_mrsg): u16 = 4;
+        /// Ranges of a set.
+        maxmemr(set_maxmemr): u8 = 6;
+        /// MiB of all programs that were loaded.
+        maxpb(set_maxpb): u64 = 8;
+        /// Granularity of loading: bytes, log2.
+        lpg(set_lpg): u8 = 16;
+    }
+}
+
 /// Namespace identifier types of [`cns::NAMESPACE_DESCRIPTORS`], figure 277.
 pub mod nidt {
     /// NGUID, 16 bytes.
@@ -291,8 +327,8 @@ pub mod nidt {
     pub const CSI: u8 = 4;
 }
 
-/// The descriptor list of one namespace: UUID, NGUID where it is set, and the command set (NVM).
-pub fn namespace_descriptors(uuid: &[u8; 16], nguid: &[u8; 16]) -> [u8; 4096] {
+/// The descriptor list of one namespace: UUID, NGUID where it is set, and the command set ([`csi`]).
+pub fn namespace_descriptors(uuid: &[u8; 16], nguid: &[u8; 16], csi: u8) -> [u8; 4096] {
     let mut list = [0; 4096];
     let mut rest = list.iter_mut();
     let mut put = |kind: u8, id: &[u8]| {
@@ -307,7 +343,7 @@ pub fn namespace_descriptors(uuid: &[u8; 16], nguid: &[u8; 16]) -> [u8; 4096] {
     };
     put(nidt::UUID, uuid);
     put(nidt::NGUID, nguid);
-    put(nidt::CSI, &[0]);
+    put(nidt::CSI, &[csi]);
     list
 }
 
@@ -354,11 +390,11 @@ mod tests {
 
     #[test]
     fn descriptors_golden() {
-        let list = namespace_descriptors(&[1; 16], &[0; 16]);
+        let list = namespace_descriptors(&[1; 16], &[0; 16], csi::NVM);
         assert_eq!(&list[..4], &[3, 16, 0, 0]);
         assert_eq!(&list[4..20], &[1; 16]);
         assert_eq!(&list[20..26], &[4, 1, 0, 0, 0, 0]);
-        let list = namespace_descriptors(&[1; 16], &[2; 16]);
+        let list = namespace_descriptors(&[1; 16], &[2; 16], csi::NVM);
         let all: [(u8, &[u8]); 3] = [(nidt::UUID, &[1; 16]), (nidt::NGUID, &[2; 16]), (nidt::CSI, &[0])];
         assert!(namespace_identifiers(&list).eq(all));
         assert_eq!(namespace_identifiers(&list[..30]).count(), 1);

@@ -1,5 +1,6 @@
-//! Opcodes (Base 2.0, figures 138 and 390; NVM Command Set 1.0, figure 12). Bits 1:0 give the data direction:
-//! 00b none, 01b host to controller, 10b controller to host, 11b both.
+//! Opcodes (Base 2.0, figures 138 and 390; NVM Command Set 1.0, figure 12; for Computational Programs and
+//! Subsystem Local Memory Base 2.1, figure 92, and docs/NVME.md). Bits 1:0 give the data direction: 00b none,
+//! 01b host to controller, 10b controller to host, 11b both.
 
 /// Admin commands.
 pub mod admin {
@@ -27,6 +28,12 @@ pub mod admin {
     pub const KEEP_ALIVE: u8 = 0x18;
     /// Doorbell Buffer Config.
     pub const DOORBELL_BUFFER_CONFIG: u8 = 0x7c;
+    /// Load Program, of a compute namespace.
+    pub const LOAD_PROGRAM: u8 = 0x85;
+    /// Program Activation Management.
+    pub const PROGRAM_ACTIVATION: u8 = 0x88;
+    /// Memory Range Set Management.
+    pub const MEMORY_RANGE_SET: u8 = 0x89;
 }
 
 /// I/O commands.
@@ -61,6 +68,24 @@ pub mod io {
     pub const NEAR_DATA_RESULT: u8 = 0xc2;
     /// Vendor: `cancel` of the tag in CDW12 and CDW13.
     pub const NEAR_DATA_CANCEL: u8 = 0xc0;
+}
+
+/// I/O commands of a memory namespace (Subsystem Local Memory).
+pub mod memory {
+    /// Memory Copy, into it.
+    pub const COPY: u8 = 0x01;
+    /// Memory Read.
+    pub const READ: u8 = 0x02;
+    /// Memory Fill, by zeros.
+    pub const FILL: u8 = 0x04;
+    /// Memory Write.
+    pub const WRITE: u8 = 0x05;
+}
+
+/// I/O commands of a compute namespace (Computational Programs).
+pub mod compute {
+    /// Execute Program.
+    pub const EXECUTE: u8 = 0x01;
 }
 
 /// Fabrics commands, on admin and I/O queues of NVMe over Fabrics alike; see [`crate::fabrics::command`].

@@ -52,6 +52,16 @@ impl Cap {
         Cap(mqes_z as u64 | 1 << 16 | (to as u64) << 24 | 1 << 37 | 1 << 59)
     }
 
+    /// The same with namespaces of other command sets as well (CSS.IOCSS).
+    pub const fn with_command_sets(self) -> Cap {
+        Cap(self.0 | 1 << 43)
+    }
+
+    /// Whether it has them.
+    pub const fn command_sets(self) -> bool {
+        self.0 >> 43 & 1 != 0
+    }
+
     /// MQES, zero-based.
     pub const fn mqes_z(self) -> u16 {
         self.0 as u16
@@ -88,6 +98,16 @@ impl Cc {
     pub const fn enabled(self) -> bool {
         self.0 & Self::EN != 0
     }
+    /// CSS: the NVM command set alone.
+    pub const CSS_NVM: u8 = 0;
+    /// CSS: all command sets that the controller has.
+    pub const CSS_ALL: u8 = 6;
+
+    /// The same with all command sets that the controller has.
+    pub const fn with_command_sets(self) -> Cc {
+        Cc(self.0 | (Self::CSS_ALL as u32) << 4)
+    }
+
     /// CSS.
     pub const fn css(self) -> u8 {
         (self.0 >> 4) as u8 & 7

@@ -1,4 +1,4 @@
-//! Status codes (Base 2.0, 3.3.3.2.1; NVM Command Set 1.0, 3.1).
+//! Status codes (Base 2.0, 3.3.3.2.1; NVM Command Set 1.0, 3.1; of programs and memory Base 2.2, figure 104).
 
 /// The status field of a completion, without the phase tag:
 /// bits 7:0 SC, 10:8 SCT, 12:11 CRD, 13 More, 14 Do Not Retry.
@@ -95,6 +95,26 @@ statuses! {
     CONFLICTING_ATTRIBUTES = 1, 0x80, "Conflicting Attributes";
     WRITE_TO_READ_ONLY_RANGE = 1, 0x82, "Attempted Write to Read Only Range";
     SIZE_LIMIT_EXCEEDED = 1, 0x83, "Command Size Limit Exceeded";
+    INCOMPATIBLE_NAMESPACE = 1, 0x85, "Incompatible Namespace or Format";
+    FAST_COPY_NOT_POSSIBLE = 1, 0x86, "Fast Copy Not Possible";
+    OVERLAPPING_IO_RANGE = 1, 0x87, "Overlapping I/O Range";
+    INSUFFICIENT_PROGRAM_RESOURCES = 1, 0x8a, "Insufficient Program Resources";
+    INVALID_MEMORY_NAMESPACE = 1, 0x8b, "Invalid Memory Namespace";
+    INVALID_MEMORY_RANGE_SET = 1, 0x8c, "Invalid Memory Range Set";
+    INVALID_MEMORY_RANGE_SET_ID = 1, 0x8d, "Invalid Memory Range Set Identifier";
+    INVALID_PROGRAM_DATA = 1, 0x8e, "Invalid Program Data";
+    INVALID_PROGRAM_INDEX = 1, 0x8f, "Invalid Program Index";
+    INVALID_PROGRAM_TYPE = 1, 0x90, "Invalid Program Type";
+    MEMORY_RANGES_EXCEEDED = 1, 0x91, "Maximum Memory Ranges Exceeded";
+    MEMORY_RANGE_SETS_EXCEEDED = 1, 0x92, "Maximum Memory Range Sets Exceeded";
+    PROGRAMS_ACTIVATED = 1, 0x93, "Maximum Programs Activated";
+    PROGRAM_BYTES_EXCEEDED = 1, 0x94, "Maximum Program Bytes Exceeded";
+    MEMORY_RANGE_SET_IN_USE = 1, 0x95, "Memory Range Set In Use";
+    NO_PROGRAM = 1, 0x96, "No Program";
+    OVERLAPPING_MEMORY_RANGES = 1, 0x97, "Overlapping Memory Ranges";
+    PROGRAM_NOT_ACTIVATED = 1, 0x98, "Program Not Activated";
+    PROGRAM_IN_USE = 1, 0x99, "Program In Use";
+    PROGRAM_TOO_BIG = 1, 0x9b, "Program Too Big";
     WRITE_FAULT = 2, 0x80, "Write Fault";
     UNRECOVERED_READ = 2, 0x81, "Unrecovered Read Error";
     COMPARE_FAILURE = 2, 0x85, "Compare Failure";

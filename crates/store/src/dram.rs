@@ -38,14 +38,15 @@ pub struct Dram {
 }
 
 impl Dram {
-    /// A store of `capacity` zero bytes: a multiple of `block_size`, which is 512 or 4096.
+    /// A store of `capacity` zero bytes: a multiple of `block_size`, which is 512 or 4096, or 4 where it is a
+    /// drive's local memory.
     ///
     /// # Errors
     /// `InvalidInput` where the sizes are others; else the system's: no memory.
     pub fn new(capacity: u64, block_size: u32) -> io::Result<Dram> {
         let invalid = |reason: String| Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
-        if block_size != 512 && block_size != 4096 {
-            return invalid(format!("a block has 512 or 4096 bytes, not {block_size}"));
+        if ![4, 512, 4096].contains(&block_size) {
+            return invalid(format!("a block has 512 or 4096 bytes, or 4, not {block_size}"));
         }
         if capacity == 0 || !capacity.is_multiple_of(u64::from(block_size)) {
             return invalid(format!("{capacity} bytes are not whole blocks of {block_size}"));
@@ -82,6 +83,28 @@ impl Dram {
             }
         }
         Ok(dram)
+    }
+
+    /// Copies bytes out, for who works beside the channels. Others may be writing them.
+    ///
+    /// # Panics
+    /// They do not lie in the store.
+    pub fn copy_out(&self, offset: u64, into: &mut [u8]) {
+        self.region.read(self.place(offset, into.len()), into);
+    }
+
+    /// Copies bytes in, likewise.
+    ///
+    /// # Panics
+    /// They do not lie in the store.
+    pub fn copy_in(&self, offset: u64, from: &[u8]) {
+        self.region.write(self.place(offset, from.len()), from);
+    }
+
+    fn place(&self, offset: u64, len: usize) -> usize {
+        let end = offset.checked_add(len as u64);
+        assert!(end.is_some_and(|end| end <= self.capacity), "{len} bytes at {offset} of {}", self.capacity);
+        offset as usize
     }
 
     pub(crate) fn region(&self) -> &Region {

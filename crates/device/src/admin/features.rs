@@ -336,8 +336,13 @@ impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
         Ok(Answer::Later)
     }
 
-    /// Near-data work by way of a feature: the firmware answers.
-    fn near_data(&mut self, command: NearDataCommand, request: usize, room: usize) -> Result<Answer, Fault> {
+    /// Near-data work by way of a feature, or about programs: the firmware answers.
+    pub(super) fn near_data(
+        &mut self,
+        command: NearDataCommand,
+        request: usize,
+        room: usize,
+    ) -> Result<Answer, Fault> {
         let pointer = Pointer::of(self.entry)?;
         let place = self.reactor.look_up(self.entry.nsid())?;
         self.reactor.admits(place, &Request::NearData { command, request, room, pointer })?;

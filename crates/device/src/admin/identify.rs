@@ -1,11 +1,13 @@
 //! Identify (Base 2.0, 5.17).
 
+use std::sync::atomic::Ordering;
+
 use nearside_dma::PAGE_SIZE;
 use nearside_spec::command::{common, identify};
 use nearside_spec::fabrics::{IORCSZ, controller_type, ioccsz, sgls};
 use nearside_spec::identify::{
-    IdentifyController, IdentifyControllerNvm, IdentifyNamespace, IdentifyNamespaceIndependent, cns,
-    namespace_descriptors,
+    IdentifyCompute, IdentifyController, IdentifyControllerNvm, IdentifyMemory, IdentifyNamespace,
+    IdentifyNamespaceIndependent, cns, csi, namespace_descriptors,
 };
 use nearside_spec::layout::{Wire, ascii};
 use nearside_spec::log::event;
@@ -20,7 +22,7 @@ use crate::config::Config;
 use crate::fault::Fault;
 use crate::firmware::Firmware;
 use crate::io::BROADCAST;
-use crate::namespace::Namespace;
+use crate::namespace::{CommandSet, Namespace};
 use crate::reactor::Reactor;
 use crate::shared::{ControllerShared, ERROR_LOG_ENTRIES};
 use crate::subsystem::MAX_NSID;
@@ -29,8 +31,6 @@ use crate::subsystem::MAX_NSID;
 const SHARED: u8 = 1 | 1 << 1;
 /// The same: Asymmetric Namespace Access Reporting.
 const ANA: u8 = 1 << 3;
-/// The command set identifier of NVM commands, the only one here.
-const CSI_NVM: u8 = 0;
 
 pub(super) fn identify<S: Store, F: Firmware<S>>(
     reactor: &mut Reactor<S, F>,
@@ -38,15 +38,25 @@ pub(super) fn identify<S: Store, F: Firmware<S>>(
 ) -> Result<Answer, Fault> {
     let shared = &reactor.shared;
     let nsid = entry.nsid();
-    let csi = entry.get(identify::CSI);
+    let set = entry.get(identify::CSI);
     let which = entry.get(identify::CNS);
     let invalid = Fault::new(Status::INVALID_NAMESPACE).of(common::NSID);
-    let needs_nvm = matches!(
+    let of_set = matches!(
         which,
         cns::NAMESPACE_COMMAND_SET | cns::CONTROLLER_COMMAND_SET | cns::ACTIVE_NAMESPACES_COMMAND_SET
     );
-    if needs_nvm && csi != CSI_NVM {
+    let others = shared.command_sets.load(Ordering::Relaxed);
+    if of_set && set != csi::NVM && !(others && [csi::MEMORY, csi::COMPUTE].contains(&set)) {
         return Err(Fault::field(identify::CSI));
+    }
+    // A structure of one command set says nothing of a namespace of another.
+    let of = |namespace: &Namespace<S, F>| match which {
+        cns::NAMESPACE => namespace.command_set() == CommandSet::Nvm,
+        cns::NAMESPACE_COMMAND_SET => namespace.command_set().csi() == set,
+        _ => true,
+    };
+    if shared.namespace(nsid).is_some_and(|namespace| !of(&namespace)) {
+        return Err(invalid);
     }
     // A valid identifier that no namespace has is answered with zeros (5.17.2.1).
     let of_one = |known: &dyn Fn(&Namespace<S, F>) -> [u8; 4096]| match shared.namespace(nsid) {
@@ -64,29 +74,34 @@ pub(super) fn identify<S: Store, F: Firmware<S>>(
             id.set_anagrpid(if with_others { n.ana_group() } else { 0 });
             id.0
         })?,
-        // Of the NVM command set: storage tags and their formats; there are none.
-        cns::NAMESPACE_COMMAND_SET => of_one(&|_| [0; 4096])?,
+        cns::NAMESPACE_COMMAND_SET => of_one(&of_command_set)?,
         cns::CONTROLLER => controller(shared).0,
+        // None has limits of its own.
         cns::CONTROLLER_COMMAND_SET => IdentifyControllerNvm::default().0,
         cns::ACTIVE_NAMESPACES | cns::ACTIVE_NAMESPACES_COMMAND_SET => {
             if nsid >= BROADCAST - 1 {
                 return Err(invalid);
             }
             let mut list = [0; 4096];
-            let above = shared.namespaces().into_iter().filter(|(id, _)| *id > nsid);
-            for ((id, _), place) in above.zip(list.as_chunks_mut::<4>().0) {
+            let any = which == cns::ACTIVE_NAMESPACES;
+            let mut above = shared.namespaces();
+            above.retain(|(id, namespace)| *id > nsid && (any || namespace.command_set().csi() == set));
+            for ((id, _), place) in above.into_iter().zip(list.as_chunks_mut::<4>().0) {
                 id.store(place);
             }
             list
         }
         cns::NAMESPACE_DESCRIPTORS => match shared.namespace(nsid) {
-            Some(namespace) => namespace_descriptors(namespace.uuid(), namespace.nguid()),
+            Some(namespace) => {
+                namespace_descriptors(namespace.uuid(), namespace.nguid(), namespace.command_set().csi())
+            }
             None => return Err(invalid),
         },
         cns::COMMAND_SETS => {
-            // One combination: the NVM command set alone.
+            // One combination: all that there are.
             let mut list = [0; 4096];
-            1u64.store(&mut list);
+            let others = if shared.has_command_sets() { 1 << csi::MEMORY | 1 << csi::COMPUTE } else { 0 };
+            (1u64 << csi::NVM | others).store(&mut list);
             list
         }
         _ => return Err(Fault::field(identify::CNS)),
@@ -134,7 +149,7 @@ fn controller<S: Store, F: Firmware<S>>(shared: &ControllerShared<S, F>) -> Iden
         .set_avscc(0)
         .set_wctemp(343)
         .set_cctemp(353)
-        .set_tnvmcap(shared.namespaces().iter().map(|(_, n)| u128::from(n.bytes())).sum())
+        .set_tnvmcap(capacity(shared))
         .set_kas(1)
         .set_sqes(0x66)
         .set_cqes(0x44)
@@ -174,9 +189,27 @@ fn controller<S: Store, F: Firmware<S>>(shared: &ControllerShared<S, F>) -> Iden
     id
 }
 
+/// Bytes of all namespaces of blocks.
+fn capacity<S: Store, F: Firmware<S>>(shared: &ControllerShared<S, F>) -> u128 {
+    let all = shared.namespaces();
+    let blocks = all.iter().filter(|(_, namespace)| namespace.command_set() == CommandSet::Nvm);
+    blocks.map(|(_, namespace)| u128::from(namespace.bytes())).sum()
+}
+
+/// What is specific to a namespace's command set.
+fn of_command_set<S: Store, F: Firmware<S>>(namespace: &Namespace<S, F>) -> [u8; 4096] {
+    match namespace.command_set() {
+        // Storage tags and their formats; there are none.
+        CommandSet::Nvm => [0; 4096],
+        CommandSet::Memory => IdentifyMemory::default().set_size(namespace.bytes()).0,
+        CommandSet::Compute => namespace.observer().programs().map_or([0; 4096], |id: IdentifyCompute| id.0),
+    }
+}
+
 /// RESCAP: who has a namespace alone has nobody to keep out.
 fn reservable<S: Store, F: Firmware<S>>(namespace: &Namespace<S, F>, shared: bool) -> u8 {
-    if shared { namespace.reservations().capabilities() } else { 0 }
+    let blocks = namespace.command_set() == CommandSet::Nvm;
+    if shared && blocks { namespace.reservations().capabilities() } else { 0 }
 }
 
 fn namespace<S: Store, F: Firmware<S>>(namespace: &Namespace<S, F>, shared: bool) -> IdentifyNamespace {

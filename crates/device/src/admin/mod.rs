@@ -4,6 +4,7 @@
 //! command that concerns queues of another reactor is sent there as a message and answered when that reactor
 //! says it is done.
 
+mod compute;
 mod events;
 mod features;
 mod identify;
@@ -100,7 +101,10 @@ pub(crate) struct Admin {
 impl Admin {
     pub(crate) fn new<S: Store, F: Firmware<S>>(shared: &Arc<ControllerShared<S, F>>) -> Admin {
         let registers = shared.registers();
-        let cap = Cap::new((shared.config.queue_entries - 1) as u16, 20);
+        let mut cap = Cap::new((shared.config.queue_entries - 1) as u16, 20);
+        if shared.has_command_sets() {
+            cap = cap.with_command_sets();
+        }
         registers.word64(reg::CAP).store(cap.0, Ordering::Relaxed);
         registers.word32(reg::VS).store(reg::VERSION_2_0, Ordering::Relaxed);
         registers.word32(reg::CRTO).store(20, Ordering::Relaxed);
@@ -193,7 +197,9 @@ impl Admin {
         let (sq_entries, cq_entries) = ((aqa & 0xfff) + 1, (aqa >> 16 & 0xfff) + 1);
         let asq = registers.word64(reg::ASQ).load(Ordering::Relaxed);
         let acq = registers.word64(reg::ACQ).load(Ordering::Relaxed);
-        let supported = cc.mps() == 0 && cc.css() == 0 && cc.ams() == 0;
+        let all_sets =
+            cc.css() == Cc::CSS_ALL && Cap(registers.word64(reg::CAP).load(Ordering::Relaxed)).command_sets();
+        let supported = cc.mps() == 0 && (cc.css() == Cc::CSS_NVM || all_sets) && cc.ams() == 0;
         let queues = if supported && sq_entries > 1 && cq_entries > 1 {
             queue_memory(&shared, asq, sq_entries, 64)
                 .ok()
@@ -209,6 +215,7 @@ impl Admin {
             self.fatal(registers);
             return;
         };
+        shared.command_sets.store(all_sets, Ordering::Relaxed);
         reactor.queues.remote |= sq.placed.is_remote() || cq.placed.is_remote();
         reactor.queues.sqs[0] = Some(Box::new(Sq::new(0, 0, sq)));
         reactor.queues.cqs[0] = Some(Box::new(Cq::new(0, Some(0), cq)));
@@ -263,6 +270,7 @@ impl Admin {
         self.notifications = Notifications::default();
         shared.set_host_id(shared.config.host.identifier);
         shared.write_through.store(!shared.config.write_cache, Ordering::Relaxed);
+        shared.command_sets.store(false, Ordering::Relaxed);
         shared.interrupts.reset();
         shared.set_shadow_doorbells(None);
         for register in [reg::INTMS, reg::INTMC] {
@@ -524,6 +532,11 @@ impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
             admin::KEEP_ALIVE => {
                 self.admin.alive = self.now;
                 Ok(Answer::Now(0))
+            }
+            admin::LOAD_PROGRAM | admin::PROGRAM_ACTIVATION | admin::MEMORY_RANGE_SET
+                if self.reactor.shared.command_sets.load(Ordering::Relaxed) =>
+            {
+                self.of_programs()
             }
             _ => Err(Fault::new(Status::INVALID_OPCODE).at(0, 0)),
         }

@@ -7,6 +7,7 @@ use nearside_spec::Status;
 use nearside_store::{Completion, Data, Operation, Store, StoreError, Submitted, Token};
 
 use super::Reactor;
+use super::memory::Filling;
 use crate::fault::Fault;
 use crate::firmware::{Firmware, Job, NearDataCommand, Worker};
 use crate::io::{self, Request};
@@ -43,6 +44,8 @@ pub(super) enum CommandKind {
     Flush(Vec<usize>),
     /// The range in flight, and those that are left.
     Deallocate(Operation, Vec<(u64, u64)>),
+    /// The piece in flight of what fills memory, and what is left.
+    Fill(Operation, Box<Filling>),
     /// The firmware has it; where the reply goes and how long it may be, and whether it was cancelled for an
     /// Abort.
     NearData {
@@ -151,6 +154,9 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             Request::Reservation { command, len, pointer } => {
                 return self.reserve(slot, place, (command, len, pointer), now);
             }
+            Request::Fill { .. } | Request::Copy { .. } => {
+                return self.fill(slot, place, request, (begun, now));
+            }
         };
         self.run(Command { owner: Owner::Host(slot), place, kind, begun }, payload, now);
         Ok(())
@@ -210,6 +216,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 CommandKind::Single(operation)
                 | CommandKind::Scatter(operation, _)
                 | CommandKind::Compare(operation, _)
+                | CommandKind::Fill(operation, _)
                 | CommandKind::Deallocate(operation, _) => operation,
                 CommandKind::Flush(_) => Operation::Flush,
                 CommandKind::NearData { .. } => panic!("near-data commands have no operation of their own"),
@@ -242,7 +249,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                     return;
                 }
                 Submitted::Done(completion) => match self.completed(command, completion, now) {
-                    Some(next) => (command, payload) = (next, Payload::None),
+                    Some(next) => (command, payload) = next,
                     None => return,
                 },
                 Submitted::Pending => {
@@ -278,13 +285,19 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     }
 
     /// An operation of a command has ended: answers the command, or returns it with its next operation.
-    fn completed(&mut self, command: Command, completion: Completion, now: Nanos) -> Option<Command> {
+    fn completed(
+        &mut self,
+        command: Command,
+        completion: Completion,
+        now: Nanos,
+    ) -> Option<(Command, Payload)> {
         let Command { owner, place, kind, begun } = command;
         let (operation, status) = match (kind, completion.result) {
             (
                 CommandKind::Single(operation)
                 | CommandKind::Scatter(operation, _)
                 | CommandKind::Compare(operation, _)
+                | CommandKind::Fill(operation, _)
                 | CommandKind::Deallocate(operation, _),
                 Err(error),
             ) => {
@@ -297,7 +310,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             }
             (CommandKind::Flush(mut left), Ok(())) => match self.next_to_flush(&mut left) {
                 Some(place) if self.resetting.is_none() => {
-                    return Some(Command { owner, place, kind: CommandKind::Flush(left), begun });
+                    let kind = CommandKind::Flush(left);
+                    return Some((Command { owner, place, kind, begun }, Payload::None));
                 }
                 _ => (Operation::Flush, Status::SUCCESS),
             },
@@ -321,10 +335,13 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 Some((offset, len)) if self.resetting.is_none() => {
                     let operation = Operation::Deallocate { offset, len };
                     let kind = CommandKind::Deallocate(operation, ranges);
-                    return Some(Command { owner, place, kind, begun });
+                    return Some((Command { owner, place, kind, begun }, Payload::None));
                 }
                 _ => (operation, Status::SUCCESS),
             },
+            (CommandKind::Fill(operation, filling), Ok(())) => {
+                return self.piece_done((owner, begun), (operation, filling), completion.buffer, now);
+            }
             (CommandKind::NearData { .. }, _) => panic!("the store completed a near-data command"),
         };
         self.count(&operation);
@@ -351,8 +368,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             let Some(command) = self.commands.try_remove(key as usize) else {
                 panic!("the store completed an unknown operation: {key}");
             };
-            if let Some(command) = self.completed(command, completion, now) {
-                self.run(command, Payload::None, now);
+            if let Some((command, payload)) = self.completed(command, completion, now) {
+                self.run(command, payload, now);
             }
         }
         self.finished = finished;
@@ -383,7 +400,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 layout.scatter(&self.shared.function.memory, reply);
                 self.note(place, (Kind::NearData, reply.len() as u64), begun);
                 self.trace_answer(place);
-                self.conclude(slot, outcome.result.into(), outcome.status, now);
+                self.conclude(slot, outcome.result, outcome.status, now);
             } else {
                 let nsid = self.attached.at(place).nsid;
                 self.fail(slot, nsid, &Fault::transient(outcome.status), now);

@@ -32,6 +32,7 @@ use crate::traffic::Kind;
 mod command;
 mod gate;
 mod mail;
+mod memory;
 mod remote;
 mod reserve;
 

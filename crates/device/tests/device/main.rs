@@ -7,6 +7,7 @@ mod admin;
 mod broken;
 mod doorbells;
 mod io;
+mod memory;
 mod paths;
 mod quotas;
 mod reservations;

@@ -217,10 +217,7 @@ impl ByteOperation for ProgramOverFiles {
         (self.named, self.moved, self.ended, self.failed) = (false, false, false, None);
         self.next = job.at.clone();
         self.wants = offset.min(job.size);
-        let fuel = match self.fuel {
-            0 => 1_000_000_000u64.saturating_add(job.size.saturating_mul(1_000)),
-            fuel => fuel,
-        };
+        let fuel = program::fuel(self.fuel, job.size);
         let parameters = self.parameters.clone();
         let begin = Begin { parameters, size: job.size, offset: self.wants, fuel };
         match self.program.program.begin(begin) {

@@ -54,6 +54,9 @@ pub struct Host<S: Store, F: Firmware<S> = ()> {
     pub memory: Arc<Region>,
     pub now: Nanos,
     pub queues: Vec<Queue>,
+    /// How often it looks for a completion: where a thread works beside the drive, simulated time passes
+    /// without it.
+    pub looks: u32,
 }
 
 pub fn dram(bytes: u64) -> Dram {
@@ -100,7 +103,7 @@ impl<S: Store, F: Firmware<S>> Host<S, F> {
         let memory = Arc::new(Region::shared("host", MEMORY).unwrap());
         function.memory.map(BASE, memory.clone()).unwrap();
         let drive = Inline::new(controller);
-        Host { drive, function, memory, now: Nanos(1), queues: vec![Queue::new(0, ENTRIES)] }
+        Host { drive, function, memory, now: Nanos(1), queues: vec![Queue::new(0, ENTRIES)], looks: 100 }
     }
 
     pub fn register(&self, at: usize) -> u32 {
@@ -135,14 +138,27 @@ impl<S: Store, F: Firmware<S>> Host<S, F> {
         panic!("the drive does not come to rest");
     }
 
+    /// One that has all command sets enabled, and a queue pair.
+    pub fn of_all_sets(subsystem: &Arc<Subsystem<S, F>>, config: Config) -> Host<S, F> {
+        let wakeup = Arc::new(Wakeup::new().unwrap());
+        let mut host = Host::of(Controller::of(subsystem, config, wakeup).unwrap());
+        host.enable_with(Cc::DEFAULTS.with_command_sets());
+        host.create_pair(1, None);
+        host
+    }
+
     pub fn enable(&mut self) {
+        self.enable_with(Cc::DEFAULTS);
+    }
+
+    pub fn enable_with(&mut self, cc: Cc) {
         self.queues = vec![Queue::new(0, ENTRIES)];
         self.memory.fill(0, 1 << 20, 0);
         self.set_register(reg::AQA, (ENTRIES - 1) << 16 | (ENTRIES - 1));
         let registers = &self.function.registers;
         registers.word64(reg::ASQ).store(self.queues[0].sq_iova(), Ordering::Relaxed);
         registers.word64(reg::ACQ).store(self.queues[0].cq_iova(), Ordering::Relaxed);
-        self.set_register(reg::CC, Cc::DEFAULTS.0 | Cc::EN);
+        self.set_register(reg::CC, cc.0 | Cc::EN);
         self.settle(0);
         assert_eq!(self.register(reg::CSTS), csts::RDY);
     }
@@ -202,12 +218,13 @@ impl<S: Store, F: Firmware<S>> Host<S, F> {
     /// One command, from submission to completion, within ten simulated seconds.
     pub fn run(&mut self, id: u16, entry: SubmissionEntry) -> CompletionEntry {
         self.submit(id, entry);
-        for _ in 0..100 {
+        for _ in 0..self.looks {
             if let Some(done) = self.completed(id) {
                 assert_eq!(done.cid(), entry.cid());
                 return done;
             }
             self.settle(100_000_000);
+            std::thread::yield_now();
         }
         panic!("no completion of {entry:?}");
     }
