@@ -12,6 +12,7 @@ pub mod help;
 pub mod naive;
 pub mod needs;
 pub mod parquet;
+pub mod programs;
 pub mod record;
 pub mod store;
 pub mod today;

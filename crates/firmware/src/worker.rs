@@ -69,6 +69,7 @@ pub(crate) struct Work {
     payer: Payer,
 }
 
+#[allow(clippy::large_enum_variant, reason = "nearly all work is of the larger kind")]
 enum What {
     Files(FileWork),
     Program(ProgramWork),

@@ -176,6 +176,8 @@ pub mod log_page {
         LPO: u64 = 12, 0, 64;
         /// The offset is an index.
         OT: bool = 14, 23, 1;
+        /// Command set identifier.
+        CSI: u8 = 14, 24, 8;
     }
 }
 
@@ -417,6 +419,7 @@ mod tests {
             ("NUMDL", bits(log_page::NUMDL_Z, WORD), 10, 31, 16),
             ("NUMDU", bits(log_page::NUMDU, WORD), 11, 15, 0),
             ("OT", bits(log_page::OT, true), 14, 23, 23),
+            ("CSI", bits(log_page::CSI, BYTE), 14, 31, 24),
             // Get and Set Features.
             ("FID", bits(features::FID, BYTE), 10, 7, 0),
             ("SEL", bits(features::SEL, BYTE), 10, 10, 8),

@@ -15,7 +15,9 @@ use nearside_spec::fabrics::nqn;
 use nearside_store::{Backing, FileOptions};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use super::plan::{FunctionPlan, NamespacePlan, PERCENT_NS, Plan, SubsystemPlan, resolve};
+use super::plan::{
+    ComputePlan, FunctionPlan, MemorySize, NamespacePlan, PERCENT_NS, Plan, SubsystemPlan, resolve,
+};
 use super::ports;
 use super::reservations;
 use super::secrets;
@@ -27,6 +29,9 @@ const MOST_THREADS: usize = 16;
 const MOST_IOPS: u64 = 1_000_000_000;
 const MOST_BYTES: u64 = 1 << 50;
 const MOST_PERCENT: u64 = 1_600;
+/// Bytes of a memory namespace: whole pages, and at most so many.
+const PAGE: u64 = 4096;
+const MOST_MEMORY: u64 = 1 << 30;
 /// Characters of a serial number.
 const SERIAL: usize = 20;
 
@@ -88,6 +93,11 @@ pub fn of_plan(plan: &Plan) -> Vec<String> {
     faults.once("subsystem", plan.subsystem.iter().map(|subsystem| &subsystem.nqn));
     faults.once("socket", plan.sockets().map(|path| path.display().to_string()));
     plan.subsystem.iter().for_each(|subsystem| of_subsystem(subsystem, &mut faults));
+    for subsystem in plan.subsystem.iter().filter(|subsystem| !subsystem.compute.is_empty() && !plan.programs)
+    {
+        let nqn = &subsystem.nqn;
+        faults.0.push(format!("{nqn}: a compute namespace runs programs: --programs or programs = true"));
+    }
     faults.0.extend(ports::faults(plan));
     for (address, nqn) in plan.open_to_all().filter(|_| !plan.open) {
         faults.0.push(format!(
@@ -123,7 +133,21 @@ fn of_subsystem(plan: &SubsystemPlan, faults: &mut Faults) {
     for (what, _) in [("hashes", hashes), ("dh-groups", groups)].iter().filter(|(_, len)| *len == Some(0)) {
         faults.0.push(format!("{}: {what} has none", plan.nqn));
     }
-    faults.once(&format!("{}: namespace", plan.nqn), plan.namespace.iter().map(|namespace| namespace.nsid));
+    let of_compute = plan.compute.iter().flat_map(|compute| [compute.memory_nsid, compute.nsid]);
+    let nsids = plan.namespace.iter().map(|namespace| namespace.nsid).chain(of_compute.clone());
+    faults.once(&format!("{}: namespace", plan.nqn), nsids);
+    for nsid in of_compute.filter(|nsid| !(1..=MAX_NSID).contains(nsid)) {
+        faults.0.push(format!("namespace {nsid} of {}: it can be 1 to {MAX_NSID}", plan.nqn));
+    }
+    for ComputePlan { nsid, memory: MemorySize(bytes), .. } in &plan.compute {
+        let well = (PAGE..=MOST_MEMORY).contains(bytes) && bytes.is_multiple_of(PAGE);
+        faults.unless(well, || {
+            format!(
+                "compute {nsid} of {}: memory of {bytes} bytes; it can be whole pages of 4KiB, up to 1GiB",
+                plan.nqn
+            )
+        });
+    }
     for namespace in &plan.namespace {
         let NamespacePlan { nsid, block_size, ana_group, .. } = namespace;
         let named = |why: String| format!("namespace {nsid} of {}: {why}", plan.nqn);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use nearside_device::CommandSet;
 use nearside_device::throttle::Whom;
 use nearside_dma::local::{self, Access};
 use nearside_firmware::{Fsr, Looks, ViewCost};
@@ -230,6 +231,15 @@ fn function(function: &Function, way: &UnderWay) -> Value {
     })
 }
 
+/// What commands of a namespace are about.
+fn commands(set: CommandSet) -> &'static str {
+    match set {
+        CommandSet::Nvm => "blocks",
+        CommandSet::Memory => "memory",
+        CommandSet::Compute => "programs",
+    }
+}
+
 /// What is served, to whom, and what has happened.
 pub fn status(seen: &Seen) -> Value {
     let target = &seen.target;
@@ -243,7 +253,7 @@ pub fn status(seen: &Seen) -> Value {
                 json!({ "path": log.path().display().to_string(), "entries": log.entries(), "trouble": log.trouble() })
             });
             json!({
-                "nsid": nsid, "ana_group": n.ana_group(), "bytes": n.bytes(), "block_size": 1u64 << n.lba_shift(), "read_only": n.read_only(),
+                "nsid": nsid, "commands": commands(n.command_set()), "ana_group": n.ana_group(), "bytes": n.bytes(), "block_size": 1u64 << n.lba_shift(), "read_only": n.read_only(),
                 "medium": n.store().backing().map(Backing::name), "uuid": hex(n.uuid()), "nguid": hex(n.nguid()),
                 "near_data": near_data(n.observer()),
                 "store_failures": failures, "last_store_failure": last.map(|error| error.to_string()),

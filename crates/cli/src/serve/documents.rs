@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::check;
-use super::plan::{FunctionPlan, HostPlan, NamespacePlan, Plan, SubsystemPlan};
+use super::plan::{ComputePlan, FunctionPlan, HostPlan, NamespacePlan, Plan, SubsystemPlan};
 use super::ports::PortPlan;
 
 fn document(name: &str) -> PathBuf {
@@ -61,6 +61,7 @@ fn the_schema_has_the_keys_that_are_read_and_what_holds_without_them() {
     agrees::<SubsystemPlan>("subsystem", &format!("{NAME}\n[[namespace]]\n{NAMESPACE}"));
     agrees::<HostPlan>("host", NAME);
     agrees::<NamespacePlan>("namespace", NAMESPACE);
+    agrees::<ComputePlan>("compute", "nsid = 3\nmemory-nsid = 2\nmemory = '4KiB'");
     agrees::<PortPlan>("port", "listen = 'a'\nana-state = 'change'");
     agrees::<FunctionPlan>("vfio-user", "socket = 'a'");
 }
@@ -122,7 +123,7 @@ fn the_tables_are_the_schemas() {
         (rest, tables) = (after, tables + 1);
     }
     due.push_str(rest);
-    assert_eq!(tables, 6);
+    assert_eq!(tables, 7);
     if std::env::var_os("NEARSIDE_BLESS").is_some() {
         return std::fs::write(document("SERVE.md"), due).unwrap();
     }
@@ -148,7 +149,7 @@ fn the_example_is_read_without_fault_and_says_every_key() {
     let value = serde_json::to_value(toml::from_str::<toml::Table>(&example).unwrap()).unwrap();
     let mut all = BTreeSet::new();
     said(&schema, "file", &value, &mut all);
-    for name in ["file", "subsystem", "host", "namespace", "port", "vfio-user"] {
+    for name in ["file", "subsystem", "host", "namespace", "compute", "port", "vfio-user"] {
         for key in table(&schema, name)["properties"].as_object().unwrap().keys() {
             assert!(all.contains(&(name.to_owned(), key.clone())), "{name}: {key}");
         }
@@ -226,7 +227,12 @@ fn the_schema_and_the_reader_take_and_refuse_the_same() {
         ("\"ffdhe3072\"", "\"ffdhe1024\""),
         ("[\"ffdhe2048\", \"ffdhe3072\"]", "[]"),
         ("open = false", "open = 0"),
-        ("programs = false", "programs = 'yes'"),
+        ("programs = true ", "programs = 'yes' "),
+        ("memory = \"64MiB\"", "memory = 64"),
+        ("memory = \"64MiB\"", "memory = \"0\""),
+        ("memory = \"64MiB\"", ""),
+        ("memory-nsid = 3", "memory-nsid = 0"),
+        ("nsid = 4\n", "nsid = 1025\n"),
         ("rules = false", "rules = 'yes'"),
         ("kernel-tls = false", "kernel-tls = 'yes'"),
         ("iops = 20000", "iops = 0"),
@@ -272,6 +278,30 @@ fn an_address_beyond_this_machine_needs_a_word() {
     }
     let alone = faults("127.0.0.1", "", &host.replace("key-file", "controller-key-file"));
     assert!(alone.len() == 1 && alone[0].ends_with("controller-key-file is beside key-file"), "{alone:?}");
+}
+
+/// A compute namespace needs the word for programs, a number of its own, and memory in pages.
+#[test]
+fn a_compute_namespace_needs_programs_and_memory() {
+    let faults = |programs: bool, nsid: u32, memory: &str| {
+        let text = format!(
+            "programs = {programs}\n[[subsystem]]\n{NAME}\n[[subsystem.namespace]]\n{NAMESPACE}\n\
+             [[subsystem.compute]]\nnsid = {nsid}\nmemory-nsid = 2\nmemory = '{memory}'\n"
+        );
+        check::of_plan(&toml::from_str(&text).unwrap())
+    };
+    assert_eq!(faults(true, 3, "4KiB"), Vec::<String>::new());
+    assert_eq!(faults(true, 1024, "1GiB"), Vec::<String>::new());
+    for (found, fault) in [
+        (faults(false, 3, "4KiB"), "a compute namespace runs programs"),
+        (faults(true, 2, "4KiB"), "namespace 2 is there more than once"),
+        (faults(true, 1, "4KiB"), "namespace 1 is there more than once"),
+        (faults(true, 1025, "4KiB"), "namespace 1025 of nqn.2026-11.example:a: it can be"),
+        (faults(true, 3, "4097"), "memory of 4097 bytes"),
+        (faults(true, 3, "2GiB"), "memory of 2147483648 bytes"),
+    ] {
+        assert!(found.len() == 1 && found[0].contains(fault), "{fault}: {found:?}");
+    }
 }
 
 /// Every fault, in one go.

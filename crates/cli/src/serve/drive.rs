@@ -9,21 +9,22 @@ use std::time::Duration;
 
 use nearside_clock::{Clock, TscClock};
 use nearside_device::runner::{Rest, Threaded};
-use nearside_device::{Config, Controller, Host, Identity, Namespace, Subsystem};
+use nearside_device::{
+    CommandSet, Config, Controller, Host, Identity, MEMORY_GRANULARITY, Namespace, Subsystem,
+};
 use nearside_dma::{Memory, Wakeup};
 use nearside_embedded::AnyStore;
 use nearside_firmware as firmware;
-use nearside_firmware::Fsr;
-use nearside_firmware::{WorkerHandle, Workers};
+use nearside_firmware::{Compute, Fsr, WorkerHandle, Workers};
 use nearside_front_tcp::{Offer, Options, Server, Target};
 use nearside_spec::fabrics::PORT;
 use nearside_store::write_log::WriteLog;
-use nearside_store::{Data, FileOptions, Operation, Store, Submitted, Token};
+use nearside_store::{Data, Dram, FileOptions, Operation, Store, Submitted, Token};
 
 use super::activated::Activated;
 use super::limits;
 use super::names;
-use super::plan::{Doorbells, FunctionPlan, NamespacePlan, Plan, SubsystemPlan, Tls, resolve};
+use super::plan::{ComputePlan, Doorbells, FunctionPlan, NamespacePlan, Plan, SubsystemPlan, Tls, resolve};
 use super::ports::Bound;
 use super::reservations;
 use super::secrets;
@@ -122,6 +123,30 @@ pub fn open(
             namespace.with_reservations(kept, keep)
         }
     }))
+}
+
+/// A compute namespace and the memory namespace before it, by their numbers.
+fn open_compute(
+    nqn: &str,
+    plan: &ComputePlan,
+    handle: Option<WorkerHandle>,
+) -> Result<[(u32, AnyNamespace); 2], String> {
+    let clock = || Arc::new(TscClock::new());
+    let failed = |nsid: u32, why: std::io::Error| format!("namespace {nsid} of {nqn}: {why}");
+    let opened = |nsid: u32, set: CommandSet, store: Dram, firmware: Fsr| {
+        let names = names::identifiers(nqn, nsid, &format!("compute:{nsid}"));
+        let namespace = Namespace::of_command_set(set, AnyStore::Dram(store), firmware, names.uuid);
+        let namespace = namespace.map_err(|why| failed(nsid, why))?;
+        Ok::<_, String>((nsid, Arc::new(namespace.with_nguid(names.nguid))))
+    };
+    let memory = Dram::new(plan.memory.0, MEMORY_GRANULARITY).map_err(|why| failed(plan.memory_nsid, why))?;
+    let programs = Compute::over([(plan.memory_nsid, memory.clone())]);
+    let programs = Fsr::of_programs(clock(), programs).on(handle);
+    Ok([
+        opened(plan.memory_nsid, CommandSet::Memory, memory.clone(), Fsr::of_memory(clock()))?,
+        // No command reaches bytes of it.
+        opened(plan.nsid, CommandSet::Compute, memory, programs)?,
+    ])
 }
 
 /// What a user should know of what a namespace lies in.
@@ -224,6 +249,11 @@ impl Opened {
             notes.extend(notes_of(&plan.nqn, namespace.nsid, opened.store()));
             subsystem.add(namespace.nsid, opened).map_err(|e| format!("{}: {e}", plan.nqn))?;
         }
+        for compute in &plan.compute {
+            for (nsid, opened) in open_compute(&plan.nqn, compute, handle.clone())? {
+                subsystem.add(nsid, opened).map_err(|e| format!("{}: {e}", plan.nqn))?;
+            }
+        }
         let serial = plan.serial.clone().unwrap_or_else(|| names::serial(&plan.nqn));
         let mut functions = Vec::new();
         for function in &plan.vfio_user {
@@ -313,8 +343,10 @@ impl ServedDrive {
                 self.sockets.retain(|(nqn, _)| *nqn != offer.nqn);
                 self.server.withdraw(&offer.nqn);
             }
-            for (nsid, _) in offer.subsystem.namespaces() {
-                if !wanted.is_some_and(|plan| plan.namespace.iter().any(|n| n.nsid == nsid)) {
+            for (nsid, namespace) in offer.subsystem.namespaces() {
+                // Those of programs are settled when the subsystem begins.
+                let settled = wanted.is_some() && namespace.command_set() != CommandSet::Nvm;
+                if !settled && !wanted.is_some_and(|plan| plan.namespace.iter().any(|n| n.nsid == nsid)) {
                     notes.extend(let_go(&offer.subsystem, &offer.nqn, nsid));
                 }
             }
@@ -496,11 +528,18 @@ impl ServedDrive {
             }
             for (nsid, namespace) in offer.subsystem.namespaces() {
                 let kept = if namespace.read_only() { ", read-only" } else { "" };
-                let name = match self.server.addresses().first() {
-                    Some(first) => format!("nvme+tcp://{first}/{}/{nsid}", offer.nqn),
-                    None => format!("namespace {nsid} of {}", offer.nqn),
+                let what = match namespace.command_set() {
+                    CommandSet::Nvm => format!("{} bytes{kept}", namespace.bytes()),
+                    CommandSet::Memory => format!("{} bytes of memory for programs", namespace.bytes()),
+                    CommandSet::Compute => "programs".to_owned(),
                 };
-                lines.push(format!("{name}: {} bytes{kept}", namespace.bytes()));
+                let name = match self.server.addresses().first() {
+                    Some(first) if namespace.command_set() == CommandSet::Nvm => {
+                        format!("nvme+tcp://{first}/{}/{nsid}", offer.nqn)
+                    }
+                    _ => format!("namespace {nsid} of {}", offer.nqn),
+                };
+                lines.push(format!("{name}: {what}"));
             }
             for function in self.seen.functions().iter().filter(|function| function.nqn == offer.nqn) {
                 lines.push(nearside_front_vfio::qemu_line(&function.socket));

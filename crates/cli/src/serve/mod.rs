@@ -61,7 +61,7 @@ taken is finished and made durable first. SIGHUP has it read the file again: who
 NEARSIDE_LOG=info says on standard error who comes and goes.";
 
 /// What a file says of each subsystem or namespace: flags that nobody would look at.
-const NOT_BESIDE_A_FILE: [&str; 20] = [
+const NOT_BESIDE_A_FILE: [&str; 21] = [
     "store",
     "vfio_user",
     "vfio_user_doorbells",
@@ -70,6 +70,7 @@ const NOT_BESIDE_A_FILE: [&str; 20] = [
     "allow_host",
     "open",
     "programs",
+    "compute",
     "rules",
     "discovery",
     "read_only",
@@ -125,6 +126,11 @@ pub struct ServeArgs {
     /// Run programs that hosts bring (nearside run), bounded in time and memory; without it they are refused
     #[arg(long)]
     programs: bool,
+    /// A compute namespace and, before it, a memory namespace of so many bytes, behind those of the stores:
+    /// hosts run programs over that memory by NVMe's own commands (Computational Programs, Subsystem Local
+    /// Memory; docs/PROGRAMS.md). Needs --programs
+    #[arg(long, value_name = "BYTES")]
+    compute: Option<plan::MemorySize>,
     /// Match rules of YARA that hosts bring (nearside yara): for hosts that you trust, since rules may take
     /// much time and memory; without it they are refused
     #[arg(long)]

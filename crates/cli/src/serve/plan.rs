@@ -144,33 +144,47 @@ named! {
     AnaName(AnaState), "ana-state"
 }
 
-/// Bytes a second, as a file says them: `100MiB`.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Bandwidth(pub u64);
+/// Bytes, as a file says them: `100MiB`.
+macro_rules! bytes {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(pub u64);
 
-impl FromStr for Bandwidth {
-    type Err = String;
+        impl FromStr for $name {
+            type Err = String;
 
-    fn from_str(word: &str) -> Result<Bandwidth, String> {
-        words::bytes(word).map(Bandwidth).map_err(|e| format!("bandwidth: {e}"))
-    }
+            fn from_str(word: &str) -> Result<$name, String> {
+                words::bytes(word).map($name).map_err(|e| format!("{}: {e}", $what))
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = String;
+
+            fn try_from(word: String) -> Result<$name, String> {
+                word.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from($name(bytes): $name) -> String {
+                let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+                let whole = units.into_iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift);
+                whole.map_or(bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
+            }
+        }
+    };
 }
 
-impl TryFrom<String> for Bandwidth {
-    type Error = String;
-
-    fn try_from(word: String) -> Result<Bandwidth, String> {
-        word.parse()
-    }
+bytes! {
+    /// Bytes a second.
+    Bandwidth, "bandwidth"
 }
-
-impl From<Bandwidth> for String {
-    fn from(Bandwidth(bytes): Bandwidth) -> String {
-        let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
-        let whole = units.into_iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift);
-        whole.map_or(bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
-    }
+bytes! {
+    /// Bytes of memory.
+    MemorySize, "memory"
 }
 
 /// Nanoseconds of a second that are a percent of a processor.
@@ -237,6 +251,15 @@ impl NamespacePlan {
 
 fn block_size() -> u32 {
     512
+}
+
+/// A compute namespace, and the memory that its programs run over.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct ComputePlan {
+    pub nsid: u32,
+    pub memory_nsid: u32,
+    pub memory: MemorySize,
 }
 
 /// The first.
@@ -358,6 +381,9 @@ pub struct SubsystemPlan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host: Vec<HostPlan>,
     pub namespace: Vec<NamespacePlan>,
+    /// Where hosts run programs by NVMe's own commands.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compute: Vec<ComputePlan>,
     /// By which address which namespaces are to be reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub port: Vec<PortPlan>,
@@ -378,6 +404,7 @@ impl SubsystemPlan {
             near_data_socket: None,
             host: Vec::new(),
             namespace: Vec::new(),
+            compute: Vec::new(),
             port: Vec::new(),
             vfio_user: Vec::new(),
         }
@@ -393,6 +420,7 @@ impl SubsystemPlan {
             serial: self.serial.clone(),
             near_data_socket: self.near_data_socket.clone(),
             vfio_user: self.vfio_user.clone(),
+            compute: self.compute.clone(),
             namespace: namespace.collect(),
             ..new.clone()
         }
@@ -620,6 +648,10 @@ impl Plan {
             bandwidth: None,
             near_data_cpu: None,
         });
+        // Behind those of the stores.
+        let behind = args.store.len() as u32 + 1;
+        let compute = args.compute.into_iter();
+        let compute = compute.map(|memory| ComputePlan { nsid: behind + 1, memory_nsid: behind, memory });
         let subsystem = SubsystemPlan {
             nqn,
             serial: None,
@@ -629,6 +661,7 @@ impl Plan {
             identity: Word(identity),
             host: Vec::new(),
             namespace: namespaces.collect(),
+            compute: compute.collect(),
             port: Vec::new(),
             vfio_user: args.vfio_user.iter().map(function).collect(),
             near_data_socket: args.near_data_socket.clone(),

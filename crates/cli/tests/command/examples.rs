@@ -11,6 +11,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
 use nearside_clock::Nanos;
+use nearside_conformance::programs::program;
 use nearside_conformance::volume::{install, must, tool};
 use nearside_conformance::{needs, volume};
 use nearside_embedded::AnyStore;
@@ -19,7 +20,6 @@ use nearside_store::{Channel, Data, FileOptions, Operation, Store, Submitted, To
 use tempfile::TempDir;
 
 use crate::fixture::{Ran, ext4, nearside, record};
-use crate::programs::program;
 
 /// A line of shell, and where it stands.
 #[derive(Clone, Debug)]

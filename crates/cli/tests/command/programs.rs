@@ -2,55 +2,16 @@
 //! here; and what a user is told of programs that are none.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
 use nearside_conformance::needs;
+use nearside_conformance::programs::program;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use crate::fixture::{Ran, Volume, ext4, nearside, on, ways};
 use crate::network::{serve, serve_with};
-
-/// Target for which programs are compiled.
-const TARGET: &str = "wasm32v1-none";
-const NAMES: [&str; 4] = ["words", "log", "thumbnail", "kmeans"];
-
-/// The example programs, compiled as docs/PROGRAMS.md says, in a folder; why they are not.
-fn compile() -> Result<TempDir, String> {
-    let folder = tempfile::tempdir().unwrap();
-    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/../../programs");
-    for name in NAMES {
-        let mut rustc = Command::new("rustc");
-        rustc.args(["--edition", "2024", "--target", TARGET, "--crate-type", "cdylib", "-C", "opt-level=3"]);
-        rustc.args(["-C", "panic=abort", "-C", "strip=debuginfo", "-D", "warnings"]);
-        let ran = rustc.arg(format!("{sources}/{name}.rs")).arg("-o").arg(program_in(&folder, name)).output();
-        let ran = ran.map_err(|error| format!("rustc: {error}"))?;
-        let said = String::from_utf8_lossy(&ran.stderr);
-        if said.contains("can't find crate for `core`") {
-            return Err(format!("Rust's {TARGET} is not installed"));
-        }
-        assert!(ran.status.success(), "{said}");
-    }
-    Ok(folder)
-}
-
-fn program_in(folder: &TempDir, name: &str) -> PathBuf {
-    folder.path().join(name).with_extension("wasm")
-}
-
-/// A compiled example; `None`: there are none here, which leaves `test` out.
-pub fn program(test: &str, name: &str) -> Option<PathBuf> {
-    static PROGRAMS: OnceLock<Result<TempDir, String>> = OnceLock::new();
-    match PROGRAMS.get_or_init(compile) {
-        Ok(folder) => Some(program_in(folder, name)),
-        Err(why) => {
-            needs::left_out(test, why);
-            None
-        }
-    }
-}
 
 /// Files, and what others make of them.
 const MAKE: &str = r#"

@@ -11,6 +11,7 @@ use nearside_conformance::{needs, today};
 use nearside_near_data::Record;
 use nearside_near_data::wire::decode_reply;
 
+mod compute;
 #[allow(dead_code, reason = "each test uses a part")]
 mod guest;
 mod images;
@@ -188,6 +189,7 @@ fn a_stock_linux_keeps_its_files_on_it_and_searches_them_in_it() {
     serves_two_hosts(guest, folder.path(), port, &connect, &trusting);
     knows_its_hosts(guest, port, &connect, &stores);
     keeps_what_is_reserved(guest, folder.path(), port, &connect);
+    compute::runs_programs(guest, test, folder.path(), port, &connect);
     paths::goes_another_way(guest, folder.path(), port);
     let said = images::made(guest, test, folder.path());
     booted.powered_off(600);

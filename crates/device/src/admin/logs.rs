@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nearside_clock::Nanos;
 use nearside_spec::command::{common, log_page};
+use nearside_spec::identify::csi;
 use nearside_spec::layout::{Wire, ascii};
 use nearside_spec::log::{FirmwareSlots, LOG_SUPPORTED, Smart, changed_namespaces, effects, event, lid};
-use nearside_spec::opcode::{LOG_NEAR_DATA, admin, io};
+use nearside_spec::opcode::{LOG_NEAR_DATA, admin, compute, io, memory};
 use nearside_spec::{Status, SubmissionEntry};
 use nearside_store::{Backing, Store};
 
@@ -111,7 +112,10 @@ impl Admin {
                 slots.set_afi(1).set_frs1(ascii(env!("CARGO_PKG_VERSION")));
                 slots.0.to_vec()
             }
-            lid::EFFECTS => commands(firmware.is_some(), &shared.config),
+            lid::EFFECTS => {
+                let sets = shared.command_sets.load(Ordering::Relaxed);
+                commands(firmware.is_some(), &shared.config, (sets, entry.get(log_page::CSI)))
+            }
             lid::FEATURES => {
                 const CONTROLLER: u32 = 1 << 21;
                 const NAMESPACE: u32 = 1 << 20;
@@ -170,8 +174,8 @@ fn table(len: usize, entries: impl Iterator<Item = (u8, u32)>) -> Vec<u8> {
     page
 }
 
-/// Commands Supported and Effects: admin commands, then I/O commands.
-fn commands(near_data: bool, config: &Config) -> Vec<u8> {
+/// Commands Supported and Effects: admin commands, then I/O commands of a command set.
+fn commands(near_data: bool, config: &Config, (sets, csi): (bool, u8)) -> Vec<u8> {
     let fabric = config.fabric.is_some();
     let queues = [admin::DELETE_SQ, admin::CREATE_SQ, admin::DELETE_CQ, admin::CREATE_CQ];
     let admin = [
@@ -191,8 +195,21 @@ fn commands(near_data: bool, config: &Config) -> Vec<u8> {
     let reserving =
         [io::RESERVATION_REGISTER, io::RESERVATION_REPORT, io::RESERVATION_ACQUIRE, io::RESERVATION_RELEASE];
     let reserving = reserving.into_iter().filter(|_| config.has_others());
-    let admin = admin.into_iter().chain(queues.into_iter().filter(|_| !fabric)).chain(buffers);
+    let programs = [admin::LOAD_PROGRAM, admin::PROGRAM_ACTIVATION, admin::MEMORY_RANGE_SET];
+    let programs = programs.into_iter().filter(|_| sets);
+    let admin =
+        admin.into_iter().chain(queues.into_iter().filter(|_| !fabric)).chain(buffers).chain(programs);
     let mut page = table(1024, admin.map(|id| (id, effects::SUPPORTED)));
+    let of_set: &[u8] = match csi {
+        csi::MEMORY if sets => &[memory::COPY, memory::READ, memory::FILL, memory::WRITE],
+        csi::COMPUTE if sets => &[compute::EXECUTE],
+        _ => &[],
+    };
+    if !of_set.is_empty() {
+        page.extend(table(1024, of_set.iter().map(|id| (*id, effects::SUPPORTED))));
+        page.resize(4096, 0);
+        return page;
+    }
     let io = reads
         .into_iter()
         .chain(ours)

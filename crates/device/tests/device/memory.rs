@@ -94,6 +94,13 @@ fn only_a_host_that_enables_all_command_sets_sees_them() {
     assert_eq!(host.bytes(FREE, 8), SIZE.to_le_bytes());
     host.admin(identify(cns::COMMAND_SETS, 0, 0)).unwrap();
     assert_eq!(host.bytes(FREE, 8), [0b1_1001, 0, 0, 0, 0, 0, 0, 0]);
+    // Commands and effects of each set.
+    for (set, there, not) in [(csi::NVM, 8, 4), (csi::MEMORY, 4, 8), (csi::COMPUTE, 1, 2)] {
+        let effects = command(admin::GET_LOG_PAGE, 0, &[5 | 1023 << 16, 0, 0, 0, u32::from(set) << 24]);
+        host.admin(effects).unwrap();
+        let page = host.bytes(FREE, 4096);
+        assert_eq!([page[0x85 * 4], page[1024 + there * 4] & 1, page[1024 + not * 4]], [1, 1, 0], "{set}");
+    }
     // What is said of blocks is said of no other namespace, and the other way round.
     refused(host.admin(identify(cns::NAMESPACE, 2, 0)), Status::INVALID_NAMESPACE.dnr());
     refused(
