@@ -15,6 +15,7 @@
 pub mod acl;
 pub mod authentication;
 pub mod disk;
+pub mod echo;
 pub mod fabrics;
 pub mod files;
 pub mod fuse;

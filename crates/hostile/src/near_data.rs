@@ -92,7 +92,7 @@ fn table(byte: u8) -> Table {
     Table { raw, scale: f32::from(byte) - 7.0 }
 }
 
-/// A program, which a drive without an engine refuses.
+/// A program, in what [`echo`](crate::echo) runs.
 fn program(flags: u8, fuel: u64, [code, parameters]: [Vec<u8>; 2]) -> Operation {
     let code = if flags & 4 == 0 { Code::Given(code) } else { Code::Stored(code) };
     let language = if flags & 8 == 0 { Language::WebAssembly } else { Language::Yara };
@@ -231,6 +231,7 @@ fn compose(bytes: &[u8]) -> Option<Request> {
 
 /// Runs an input.
 pub fn run(input: &[u8]) {
+    crate::echo::install();
     DRIVE.with_borrow_mut(|drive| {
         let drive = drive
             .get_or_insert_with(|| FirmwareDrive::new().unwrap_or_else(|e| panic!("a drive in memory: {e}")));

@@ -11,11 +11,13 @@
 
 use std::cell::RefCell;
 
-use nearside_spec::opcode::{admin, io};
+use nearside_spec::data::{CopySource, MemoryRange};
+use nearside_spec::opcode::{admin, compute, io, memory};
 use nearside_spec::registers::csts;
 use nearside_spec::{SubmissionEntry, feature};
 
-use crate::rig::{DATA, DATA_LEN, QUEUES, QUEUES_LEN, Rig};
+use crate::echo;
+use crate::rig::{COMPUTE, DATA, DATA_LEN, MEMORY, MEMORY_LEN, QUEUES, QUEUES_LEN, Rig};
 use crate::volumes::gunzip;
 
 const STRIDE: usize = 64;
@@ -33,6 +35,7 @@ pub fn tiny() -> Vec<u8> {
 
 /// Runs an input.
 pub fn run(input: &[u8]) {
+    echo::install();
     RIG.with_borrow_mut(|rig| commands(rig.get_or_insert_with(|| Rig::new(tiny())), input));
 }
 
@@ -147,6 +150,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         io(io::WRITE_ZEROES, &[200, 0, 3]),
         io(io::DATASET_MANAGEMENT, &[1, 4]),
     ];
+    all.extend(programs());
     for log in [1u32, 2, 3, 5, 0xd5] {
         all.push(admin(admin::GET_LOG_PAGE, &[log | 127 << 16]));
     }
@@ -175,7 +179,55 @@ pub fn seeds() -> Vec<Vec<u8>> {
     all
 }
 
-/// A command of namespace 1 with its data in page 16 of the data memory, and in page 17.
+/// Commands of memory and of programs: each by itself, and all of a program's life.
+fn programs() -> Vec<Vec<u8>> {
+    let memory_io = |opcode: u8, dwords: &[u32]| chunk(opcode, 1, MEMORY, dwords);
+    let of_programs = |opcode: u8, dwords: &[u32]| chunk(opcode, 0, COMPUTE, dwords);
+    // What the lists that follow name: their data are behind the commands.
+    let with = |commands: &[Vec<u8>], at: usize, data: &[u8]| {
+        let mut all = commands.concat();
+        let place = DATA + all.len() as u64;
+        all[at * STRIDE + 24..][..8].copy_from_slice(&place.to_le_bytes());
+        all.extend_from_slice(data);
+        all
+    };
+    let mut source = CopySource::default();
+    source.set_nsid(1).set_start(3).set_count(7);
+    let mut copy = memory_io(memory::COPY, &[0, 0, 2 << 8]);
+    copy[8..12].copy_from_slice(&4096u32.to_le_bytes());
+    let mut range = [MemoryRange::default(), MemoryRange::default()];
+    range[0].set_nsid(MEMORY).set_length(4096);
+    range[1].set_nsid(MEMORY).set_length(4096).set_start(8192);
+    let ranges = [range[0].0, range[1].0].concat();
+    let load = of_programs(admin::LOAD_PROGRAM, &[0xc0 << 16, 8, 0, 0, 8]);
+    let activate = of_programs(admin::PROGRAM_ACTIVATION, &[1 << 16]);
+    let set = of_programs(admin::MEMORY_RANGE_SET, &[0, 2]);
+    let mut over_set = chunk(compute::EXECUTE, 1, COMPUTE, &[]);
+    over_set[8..12].copy_from_slice(&(1u32 << 16).to_le_bytes());
+    let mut over_ranges = chunk(compute::EXECUTE, 1, COMPUTE, &[100]);
+    over_ranges[12..16].copy_from_slice(&2u32.to_le_bytes());
+    over_ranges[16..20].copy_from_slice(&64u32.to_le_bytes());
+    let end = [
+        of_programs(admin::PROGRAM_ACTIVATION, &[0]),
+        of_programs(admin::LOAD_PROGRAM, &[1 << 24]),
+        of_programs(admin::MEMORY_RANGE_SET, &[1 | 1 << 16]),
+    ];
+    let mut life = vec![load.clone(), activate.clone(), set.clone(), over_set];
+    life.extend(end);
+    vec![
+        memory_io(memory::READ, &[0, 0, 4096]),
+        memory_io(memory::WRITE, &[512, 0, 8192]),
+        memory_io(memory::FILL, &[0, 0, MEMORY_LEN as u32]),
+        with(&[copy], 0, &source.0),
+        with(&[set], 0, &ranges),
+        with(&life, 2, &ranges),
+        with(&[load, activate, over_ranges], 2, &ranges),
+        chunk(admin::IDENTIFY, 0, COMPUTE, &[5, 4 << 24]),
+        chunk(admin::IDENTIFY, 0, MEMORY, &[5, 3 << 24]),
+    ]
+}
+
+/// A command of a namespace with its data in page 16 of the data memory, and in page 17.
 fn chunk(opcode: u8, queue: u8, nsid: u32, dwords: &[u32]) -> Vec<u8> {
     let mut bytes = vec![0; STRIDE];
     bytes[0] = opcode;

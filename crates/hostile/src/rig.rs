@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 
 use nearside_clock::{Nanos, SimClock};
 use nearside_device::runner::Inline;
-use nearside_device::{Access, Config, Controller};
-use nearside_dma::{Function, IoBuffer, Memory, Region};
-use nearside_firmware::Fsr;
+use nearside_device::{Access, CommandSet, Config, Controller, MEMORY_GRANULARITY, Namespace, Subsystem};
+use nearside_dma::{Function, IoBuffer, Memory, Region, Wakeup};
+use nearside_firmware::{Compute, Fsr};
 use nearside_spec::opcode::admin;
 use nearside_spec::registers::{self as reg, Cc, csts};
 use nearside_spec::{CompletionEntry, SubmissionEntry};
@@ -30,6 +30,12 @@ pub const DATA_LEN: usize = 32 * PAGE;
 pub const CANARY_LEN: usize = 4 * PAGE;
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
+/// The memory namespace, its bytes, and the compute namespace.
+pub const MEMORY: u32 = 2;
+/// Bytes of it.
+pub const MEMORY_LEN: u64 = 16 * PAGE as u64;
+/// What runs programs over it.
+pub const COMPUTE: u32 = 3;
 const CANARY: u8 = 0xa5;
 /// Entries of each queue. A run submits fewer, so no queue wraps.
 pub const ENTRIES: u32 = 64;
@@ -37,6 +43,7 @@ const BLOCK: u32 = 512;
 
 /// A drive and a host that writes raw submission entries.
 pub struct Rig {
+    subsystem: Arc<Subsystem<Dram, Fsr>>,
     drive: Inline<Dram, Fsr>,
     function: Function,
     now: Nanos,
@@ -49,6 +56,20 @@ pub struct Rig {
     buffer: Option<IoBuffer>,
     seen: Vec<u8>,
     tails: [u32; 2],
+}
+
+/// Adds memory, and what runs programs over it.
+fn add_compute(subsystem: &Subsystem<Dram, Fsr>) -> std::io::Result<()> {
+    let clock = || Arc::new(SimClock::new());
+    let memory = Dram::new(MEMORY_LEN, MEMORY_GRANULARITY)?;
+    let programs = Fsr::of_programs(clock(), Compute::over([(MEMORY, memory.clone())]));
+    for (nsid, set, firmware) in
+        [(MEMORY, CommandSet::Memory, Fsr::of_memory(clock())), (COMPUTE, CommandSet::Compute, programs)]
+    {
+        let namespace = Namespace::of_command_set(set, memory.clone(), firmware, [nsid as u8; 16])?;
+        subsystem.add(nsid, Arc::new(namespace)).map_err(std::io::Error::other)?;
+    }
+    Ok(())
 }
 
 impl Rig {
@@ -65,7 +86,11 @@ impl Rig {
         let firmware = Fsr::new(Arc::new(SimClock::new()), nearside_firmware::Config::default());
         let config =
             Config { queue_entries: ENTRIES, io_queues: 4, vectors: 2, mdts: 4, ..Config::default() };
-        let (controller, namespace) = Controller::alone(store, firmware, config)?;
+        let namespace = Arc::new(Namespace::new(store, firmware, BLOCK, [1; 16], false)?);
+        let subsystem = Subsystem::new();
+        subsystem.add(1, namespace.clone()).map_err(std::io::Error::other)?;
+        add_compute(&subsystem)?;
+        let controller = Controller::of(&subsystem, config, Arc::new(Wakeup::new()?))?;
         let function = controller.function.clone();
         let region = |len| Region::anonymous(len).map(Arc::new);
         let (queues, data, canary) = (region(QUEUES_LEN)?, region(DATA_LEN)?, region(CANARY_LEN)?);
@@ -79,6 +104,7 @@ impl Rig {
         let buffer = Some(IoBuffer::new(image.len())?);
         let drive = Inline::new(controller);
         let mut rig = Rig {
+            subsystem,
             drive,
             function,
             now: Nanos(1),
@@ -98,6 +124,14 @@ impl Rig {
     /// Resets the controller, restores memory and store, and brings one I/O queue pair up.
     pub fn renew(&mut self) {
         self.stop();
+        // Programs and memory outlive a reset.
+        for nsid in [MEMORY, COMPUTE] {
+            self.subsystem.remove(nsid);
+        }
+        self.settle(0);
+        if let Err(error) = add_compute(&self.subsystem) {
+            panic!("memory: {error}");
+        }
         self.queues.fill(0, QUEUES_LEN, 0);
         self.data.fill(0, DATA_LEN, 0);
         // The firmware's monitor sees the write: what it knew of the volume does not outlive it.
@@ -110,7 +144,8 @@ impl Rig {
         registers.word32(reg::AQA).store((ENTRIES - 1) << 16 | (ENTRIES - 1), Ordering::Relaxed);
         registers.word64(reg::ASQ).store(QUEUES, Ordering::Relaxed);
         registers.word64(reg::ACQ).store(QUEUES + PAGE as u64, Ordering::Relaxed);
-        registers.word32(reg::CC).store(Cc::DEFAULTS.0 | Cc::EN, Ordering::Release);
+        let cc = Cc::DEFAULTS.with_command_sets();
+        registers.word32(reg::CC).store(cc.0 | Cc::EN, Ordering::Release);
         self.settle(0);
         assert_eq!(self.status(), csts::RDY, "a reset controller comes up");
         for (opcode, page, flags) in [(admin::CREATE_CQ, 3, 1), (admin::CREATE_SQ, 2, 1 | 1 << 16)] {
