@@ -134,7 +134,7 @@ fn open_compute(
     let clock = || Arc::new(TscClock::new());
     let failed = |nsid: u32, why: std::io::Error| format!("namespace {nsid} of {nqn}: {why}");
     let opened = |nsid: u32, set: CommandSet, store: Dram, firmware: Fsr| {
-        let names = names::identifiers(nqn, nsid, &format!("compute:{nsid}"));
+        let names = names::identifiers(nqn, nsid, &format!("dram:{}", plan.memory.0));
         let namespace = Namespace::of_command_set(set, AnyStore::Dram(store), firmware, names.uuid);
         let namespace = namespace.map_err(|why| failed(nsid, why))?;
         Ok::<_, String>((nsid, Arc::new(namespace.with_nguid(names.nguid))))

@@ -175,6 +175,60 @@ fn sighup_has_the_file_read_again_and_ends_nobody() {
     assert_eq!(log.matches("as it was until").count(), 1, "{log}");
 }
 
+/// Memory and programs are there beside the disk, and stay as they are until the server ends.
+#[test]
+fn a_compute_namespace_outlives_sighup() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("disk.img"), vec![0; 1 << 20]).unwrap();
+    let file = |bytes: &str, more: &str| {
+        let compute = format!("[[subsystem.compute]]\nnsid = 3\nmemory-nsid = 2\nmemory = '{bytes}'\n");
+        fs::write(at("serve.toml"), file(WEB, "programs = true") + &compute + more).unwrap();
+    };
+    file("64KiB", "");
+    let manager = UnixDatagram::bind(at("notify")).unwrap();
+    let config = at("serve.toml");
+    let words = ["--config", config.to_str().unwrap()];
+    let mut served = Served::start(folder.path(), &words, at("notify").to_str().unwrap());
+    assert!(told(&manager).starts_with("READY=1\n"));
+    let mut lines = [String::new(), String::new()];
+    lines.iter_mut().for_each(|line| _ = served.out.read_line(line).unwrap());
+    let of = "of nqn.2026-11.example:a: ";
+    let said = [
+        format!("namespace 2 {of}65536 bytes of memory for programs\n"),
+        format!("namespace 3 {of}programs\n"),
+    ];
+    assert_eq!(lines, said);
+    let namespaces = |served: &Served<'_>| {
+        let status = served.status();
+        let namespaces = status["subsystems"][0]["namespaces"].as_array().unwrap().clone();
+        let of = |namespace: &Value| {
+            (namespace["nsid"].clone(), namespace["commands"].clone(), namespace["bytes"].clone())
+        };
+        namespaces.iter().map(of).collect::<Vec<_>>()
+    };
+    let before = namespaces(&served);
+    let commands: Vec<&str> = before.iter().filter_map(|(_, commands, _)| commands.as_str()).collect();
+    assert_eq!(commands, ["blocks", "memory", "programs"]);
+    // More memory is for the next time; a namespace beside it comes.
+    file("128KiB", "[[subsystem.namespace]]\nnsid = 9\nstore = 'dram:1MiB'\n");
+    served.signal("-HUP");
+    assert!(told(&manager).starts_with("RELOADING=1\n"));
+    assert!(told(&manager).starts_with("READY=1\n"));
+    let after = namespaces(&served);
+    assert_eq!((&after[..3], after.len()), (&before[..], 4));
+    let log = served.end();
+    let said = "compute of subsystem nqn.2026-11.example:a: as it was until a restart";
+    assert!(log.contains(said), "{log}");
+
+    // Who runs programs says so.
+    let mut server = nearside();
+    let refused =
+        Ran::from(server.args(["serve", "--store", "dram:1MiB", "--compute", "64KiB"]).output().unwrap());
+    assert_eq!(refused.code, 2);
+    assert!(refused.err.contains("a compute namespace runs programs: --programs"), "{}", refused.err);
+}
+
 #[test]
 fn a_server_without_a_file_outlives_sighup_and_tells_a_manager_with_an_abstract_name() {
     let folder = tempfile::tempdir().unwrap();
@@ -208,6 +262,7 @@ fn what_is_printed_is_the_same_server() {
         &["--store", "disk.img", "--store", "dram:disk.img", "--store", "dram:1MiB", "--squash", "7:8"][..],
         &["--listen", "127.0.0.1:0", "--control", "control.sock", "--allow-host", WEB, "--read-only"],
         &["--vfio-user", "vm.sock", "--vfio-user-doorbells", "mapped", "--near-data-threads", "1"],
+        &["--programs", "--compute", "64KiB"],
     ]
     .concat();
     let text = printed(folder.path(), &flags);
@@ -236,7 +291,7 @@ fn what_is_printed_is_the_same_server() {
         (subsystems, status["functions"].clone())
     };
     let by_flags = served(&flags, folder.path());
-    assert_eq!(by_flags.0[0]["namespaces"].as_array().unwrap().len(), 3, "{by_flags:?}");
+    assert_eq!(by_flags.0[0]["namespaces"].as_array().unwrap().len(), 5, "{by_flags:?}");
     assert_eq!(served(&words, Path::new("/")), by_flags);
 }
 
