@@ -4,7 +4,9 @@
 use std::sync::{Arc, Mutex};
 
 use crate::rig::*;
-use nearside_device::{Host as Named, HostId, Kept, Namespace, Subsystem, Ticket};
+use nearside_device::{CommandSet, Host as Named, HostId, Kept, Namespace, Subsystem, Ticket};
+use nearside_spec::command::memory;
+use nearside_spec::data::CopySource;
 use nearside_spec::feature::fid;
 use nearside_spec::log::{async_event, event, lid};
 use nearside_spec::registers as reg;
@@ -92,6 +94,42 @@ const MAY: [(Kind, [bool; 4]); 6] = [
     (Kind::WriteExclusiveAll, [true, true, true, false]),
     (Kind::ExclusiveAccessAll, [true, true, false, false]),
 ];
+
+/// What a host may not read it may not have copied into memory either; also when that is taken from it while
+/// the copy goes on.
+#[test]
+fn a_copy_reads_what_its_host_may() {
+    let subsystem = subsystem(Modelled::new(dram(1 << 20), Delay::fixed(1_000_000).medium()));
+    let local = Modelled::new(Dram::new(1 << 20, 4).unwrap(), Delay::fixed(0).medium());
+    let local = Namespace::of_command_set(CommandSet::Memory, local, (), [2; 16]).unwrap();
+    subsystem.add(2, Arc::new(local)).unwrap();
+    let mut holder = host_of(&subsystem, 1);
+    let named = Named { identifier: [2; 16], ..Named::default() };
+    let config = Config { shared: true, cntlid: 2, host: named, ..Config::default() };
+    let mut other = Host::of_all_sets(&subsystem, config);
+    let copy = |host: &Host<_>| {
+        let mut source = CopySource::default();
+        source.set_nsid(1).set_count(2047);
+        host.put(FREE, &source.0);
+        let mut entry = SubmissionEntry::new(nearside_spec::opcode::memory::COPY, 0x67, 2);
+        entry.set_quad(6, FREE);
+        entry.with(memory::FORMAT, 2).with(memory::COPY_LENGTH, 1 << 20)
+    };
+    let entry = copy(&other);
+    ok(other.run(1, entry).status());
+    // By pieces of a millisecond each: it has come to the third.
+    let entry = copy(&other);
+    other.submit(1, entry);
+    other.settle(2_500_000);
+    ok(register(&mut holder, register::REGISTER, 0, 7));
+    ok(acquires(&mut holder, acquire::ACQUIRE, Kind::ExclusiveAccess.to_field(), 7, 0));
+    other.settle(1_000_000_000);
+    let status = other.completed(1).unwrap().status();
+    assert!(same(status, CONFLICT), "{status}");
+    let entry = copy(&other);
+    let status = other.run(1, entry).status();
+    assert!(same(status, CONFLICT), "{status}");
+}
 
 #[test]
 fn each_kind_keeps_out_whom_the_table_says() {
