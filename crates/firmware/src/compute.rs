@@ -2,9 +2,9 @@
 //! namespaces (docs/NVME.md, docs/PROGRAMS.md).
 //!
 //! A command passes: [`FsrWorker`](crate::FsrWorker) -> [`Compute::command`], which answers what is a matter
-//! of the tables here -> or a task of the executor, which compiles a program or runs one. What a program reads
-//! are the ranges but the last, one behind the other; what it emits goes to the last. It is the program of
-//! `nearside run`: what it is over is nothing that it knows.
+//! of the tables here -> or a task of the executor, which compiles a program or runs one. What a program
+//! reads are the ranges but the last, one behind the other; what it emits goes to the last. It is the program
+//! of `nearside run`: what it is over is nothing that it knows.
 
 mod run;
 

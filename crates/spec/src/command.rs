@@ -390,11 +390,26 @@ mod tests {
         SubmissionEntry::default().with(field, ones).cdw
     }
 
+    const ALL: u32 = u32::MAX;
+
+    /// That just those bits of a dword are set.
+    fn is_at(name: &str, found: [u32; 16], (dword, high, low): (usize, u32, u32)) {
+        let mut right = [0; 16];
+        right[dword] = ALL >> (31 - high) & ALL << low;
+        assert_eq!(found, right, "{name}");
+    }
+
+    /// That just two dwords are set.
+    fn is_whole(name: &str, found: [u32; 16], dword: usize) {
+        let mut right = [0; 16];
+        right[dword..dword + 2].fill(ALL);
+        assert_eq!(found, right, "{name}");
+    }
+
     #[test]
     fn every_field_is_where_the_specification_has_it() {
         const BYTE: u8 = u8::MAX;
         const WORD: u16 = u16::MAX;
-        const ALL: u32 = u32::MAX;
         for (name, found, dword, high, low) in [
             // Base 2.0, figure 86.
             ("FUSE", bits(common::FUSE, BYTE), 0, 9, 8),
@@ -442,7 +457,31 @@ mod tests {
             ("FUA", bits(transfer::FUA, true), 12, 30, 30),
             ("NR", bits(dataset::NR_Z, BYTE), 10, 7, 0),
             ("AD", bits(dataset::AD, true), 11, 2, 2),
-            // Subsystem Local Memory, Computational Programs.
+            // docs/NVME.md.
+            ("REQUEST", bits(near_data::REQUEST, ALL), 10, 31, 0),
+            ("BUFFER", bits(near_data::BUFFER, ALL), 11, 31, 0),
+            ("OVER", bits(near_data::OVER, true), 12, 0, 0),
+            ("WAIT_MS", bits(near_data::WAIT_MS, ALL), 14, 31, 0),
+            ("FEATURE_TAG", bits(near_data::FEATURE_TAG, ALL), 11, 31, 0),
+            ("FEATURE_OFFSET", bits(near_data::FEATURE_OFFSET, ALL), 12, 31, 0),
+            ("FEATURE_BYTES", bits(near_data::FEATURE_BYTES, ALL), 13, 31, 0),
+        ] {
+            is_at(name, found, (dword, high, low));
+        }
+        for (name, found, dword) in [
+            ("LPO", bits(log_page::LPO, u64::MAX), 12),
+            ("SLBA", bits(transfer::SLBA, u64::MAX), 10),
+            ("TAG", bits(near_data::TAG, u64::MAX), 12),
+        ] {
+            is_whole(name, found, dword);
+        }
+    }
+
+    #[test]
+    fn every_field_of_programs_and_memory_is_where_docs_nvme_has_it() {
+        const BYTE: u8 = u8::MAX;
+        const WORD: u16 = u16::MAX;
+        for (name, found, dword, high, low) in [
             ("LENGTH", bits(memory::LENGTH, ALL), 12, 31, 0),
             ("NR", bits(memory::NR_Z, BYTE), 12, 7, 0),
             ("FORMAT", bits(memory::FORMAT, BYTE), 12, 11, 8),
@@ -461,32 +500,17 @@ mod tests {
             ("RSID", bits(compute::EXECUTE_RSID, WORD), 2, 31, 16),
             ("NUMR", bits(compute::EXECUTE_NUMR, ALL), 3, 31, 0),
             ("DLEN", bits(compute::DLEN, ALL), 4, 31, 0),
-            // docs/NVME.md.
-            ("REQUEST", bits(near_data::REQUEST, ALL), 10, 31, 0),
-            ("BUFFER", bits(near_data::BUFFER, ALL), 11, 31, 0),
-            ("OVER", bits(near_data::OVER, true), 12, 0, 0),
-            ("WAIT_MS", bits(near_data::WAIT_MS, ALL), 14, 31, 0),
-            ("FEATURE_TAG", bits(near_data::FEATURE_TAG, ALL), 11, 31, 0),
-            ("FEATURE_OFFSET", bits(near_data::FEATURE_OFFSET, ALL), 12, 31, 0),
-            ("FEATURE_BYTES", bits(near_data::FEATURE_BYTES, ALL), 13, 31, 0),
         ] {
-            let mut right = [0; 16];
-            right[dword] = ALL >> (31 - high) & ALL << low;
-            assert_eq!(found, right, "{name}");
+            is_at(name, found, (dword, high, low));
         }
         for (name, found, dword) in [
-            ("LPO", bits(log_page::LPO, u64::MAX), 12),
-            ("SLBA", bits(transfer::SLBA, u64::MAX), 10),
-            ("TAG", bits(near_data::TAG, u64::MAX), 12),
             ("SB", bits(memory::START, u64::MAX), 10),
             ("LEN", bits(memory::COPY_LENGTH, u64::MAX), 2),
             ("PID", bits(compute::PID, u64::MAX), 12),
             ("CPARAM1", bits(compute::CPARAM1, u64::MAX), 10),
             ("CPARAM2", bits(compute::CPARAM2, u64::MAX), 12),
         ] {
-            let mut right = [0; 16];
-            right[dword..dword + 2].fill(ALL);
-            assert_eq!(found, right, "{name}");
+            is_whole(name, found, dword);
         }
     }
 

@@ -228,11 +228,6 @@ fn the_schema_and_the_reader_take_and_refuse_the_same() {
         ("[\"ffdhe2048\", \"ffdhe3072\"]", "[]"),
         ("open = false", "open = 0"),
         ("programs = true ", "programs = 'yes' "),
-        ("memory = \"64MiB\"", "memory = 64"),
-        ("memory = \"64MiB\"", "memory = \"0\""),
-        ("memory = \"64MiB\"", ""),
-        ("memory-nsid = 3", "memory-nsid = 0"),
-        ("nsid = 4\n", "nsid = 1025\n"),
         ("rules = false", "rules = 'yes'"),
         ("kernel-tls = false", "kernel-tls = 'yes'"),
         ("iops = 20000", "iops = 0"),
@@ -252,6 +247,22 @@ fn the_schema_and_the_reader_take_and_refuse_the_same() {
     }
     assert_eq!(both("threads = 1\n"), (false, false));
     assert_eq!(both(&least.replace("[[subsystem.namespace]]\n", "")), (false, false));
+}
+
+/// The same of a compute namespace.
+#[test]
+fn the_schema_and_the_reader_refuse_the_same_memory() {
+    let (both, example) = (taken(), text("serve.example.toml"));
+    for (from, to) in [
+        ("memory = \"64MiB\"", "memory = 64"),
+        ("memory = \"64MiB\"", "memory = \"0\""),
+        ("memory = \"64MiB\"", ""),
+        ("memory-nsid = 3", "memory-nsid = 0"),
+        ("nsid = 4\n", "nsid = 1025\n"),
+    ] {
+        assert!(example.contains(from), "{from}");
+        assert_eq!(both(&example.replacen(from, to, 1)), (false, false), "{to}");
+    }
 }
 
 /// Who may come to an address that others reach has to be said, by one of three words.

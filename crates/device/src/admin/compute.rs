@@ -1,5 +1,6 @@
 //! Load Program, Program Activation Management and Memory Range Set Management: the admin commands of a
-//! compute namespace (docs/NVME.md). Where a field is valid is looked at here; what it means, by the firmware.
+//! compute namespace (docs/NVME.md). Whether a field is valid is looked at here; what it means, by the
+//! firmware.
 
 use nearside_spec::Status;
 use nearside_spec::command::{common, compute};

@@ -148,18 +148,29 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                     }
                 }
             }
-            Request::NearData { command, request, room, pointer } => {
-                return self.near_data(slot, place, command, request, room, &pointer, now);
-            }
-            Request::Reservation { command, len, pointer } => {
-                return self.reserve(slot, place, (command, len, pointer), now);
-            }
-            Request::Fill { .. } | Request::Copy { .. } => {
-                return self.fill(slot, place, request, (begun, now));
-            }
+            _ => return self.execute_other(slot, place, request, (begun, now)),
         };
         self.run(Command { owner: Owner::Host(slot), place, kind, begun }, payload, now);
         Ok(())
+    }
+
+    /// Commands that are not one operation after the other of their namespace's store.
+    fn execute_other(
+        &mut self,
+        slot: CompletionSlot,
+        place: usize,
+        request: &Request,
+        (begun, now): (Nanos, Nanos),
+    ) -> Result<(), (CompletionSlot, Fault)> {
+        match *request {
+            Request::NearData { command, request, room, pointer } => {
+                self.near_data(slot, place, command, request, room, &pointer, now)
+            }
+            Request::Reservation { command, len, pointer } => {
+                self.reserve(slot, place, (command, len, pointer), now)
+            }
+            _ => self.fill(slot, place, request, (begun, now)),
+        }
     }
 
     /// The ranges of a Dataset Management command, the last first.
