@@ -10,6 +10,7 @@ use super::Reactor;
 use super::command::{CommandKind, Owner, Parked};
 use crate::fault::Fault;
 use crate::firmware::{Firmware, Worker};
+use crate::namespace::CommandSet;
 use crate::queue::{CompletionSlot, Cq, Sq};
 use crate::shared::Message;
 
@@ -230,6 +231,16 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         self.attached.iter_mut().for_each(|attached| attached.worker.leave(queue));
     }
 
+    /// The host may enable other command sets than before: what those have is attached to anew.
+    fn leave_command_sets(&mut self) {
+        let present: Vec<usize> = self.attached.present().collect();
+        for place in present {
+            if self.attached.at(place).limits.command_set != CommandSet::Nvm {
+                self.attached.leave(place);
+            }
+        }
+    }
+
     /// Ends deletions and resets that waited for commands in flight.
     pub(super) fn drain(&mut self, now: Nanos) -> usize {
         let (mut done, mut closed) = (Vec::new(), Vec::new());
@@ -239,6 +250,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             }
             done.extend(self.deleting.drain(..).filter_map(|(_, key)| key));
             self.queues.clear();
+            self.leave_command_sets();
             self.resetting = None;
             done.push(key);
         } else {

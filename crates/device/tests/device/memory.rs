@@ -107,11 +107,16 @@ fn only_a_host_that_enables_all_command_sets_sees_them() {
         host.admin(identify(cns::NAMESPACE_COMMAND_SET, 1, csi::MEMORY)),
         Status::INVALID_NAMESPACE.dnr(),
     );
-    // It enables one again, and does not see them any more.
+    // It enables one again, and neither sees them any more nor reaches what it has used before.
+    assert!(host.run(1, of_memory(opcode::READ, 0, 4)).status().is_success());
     host.disable();
     host.enable();
+    host.create_pair(1, None);
     host.admin(identify(cns::ACTIVE_NAMESPACES, 0, 0)).unwrap();
     assert_eq!(host.bytes(FREE, 8), [1, 0, 0, 0, 0, 0, 0, 0]);
+    for entry in [of_memory(opcode::READ, 0, 4), command(io::FLUSH, MEMORY_NSID, &[])] {
+        assert!(same(host.run(1, entry).status(), Status::INVALID_NAMESPACE.dnr()), "{entry:?}");
+    }
 }
 
 #[test]
