@@ -44,7 +44,8 @@ impl<S: Store, F: Firmware<S>> Attached<S, F> {
     ) -> io::Result<Attached<S, F>> {
         let (memory, wakeup) = (&shared.function.memory, &shared.function.wakeup);
         let config = &shared.config;
-        let seat = Seat { memory, wakeup, host: &config.host, reactor };
+        let namespaces = config.namespaces.as_ref();
+        let seat = Seat { memory, wakeup, host: &config.host, namespaces, reactor };
         // Before the namespace's length is looked at: who changes that finds the meter, or was there before.
         let meter = shared.subsystem.ledger().open(nsid, &config.host.nqn);
         let blocks = namespace.blocks();

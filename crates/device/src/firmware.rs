@@ -6,6 +6,7 @@
 //! out of host memory, to a [`Worker`]. The reply goes back through the controller, which knows where the
 //! host wants it. All of it is static: a drive without firmware is `()` and pays nothing.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
@@ -95,6 +96,8 @@ pub struct Seat<'a> {
     pub wakeup: &'a Arc<Wakeup>,
     /// The host.
     pub host: &'a Host,
+    /// The identifiers of the namespaces that the controller may have; `None`: all.
+    pub namespaces: Option<&'a BTreeSet<u32>>,
     /// The reactor's number in its controller.
     pub reactor: usize,
 }

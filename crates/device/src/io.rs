@@ -233,19 +233,27 @@ impl Request {
                     return Err(Fault::field(memory::LENGTH));
                 }
                 pointer.fits(len, limits)?;
-                let operation = match entry.opcode() {
-                    local::READ => Operation::Read { offset, len },
-                    _ => Operation::Write { offset, len, fua: false },
-                };
+                if entry.opcode() == local::READ {
+                    let operation = Operation::Read { offset, len };
+                    return Ok(Request::Transfer { operation, len: len as usize, pointer });
+                }
+                writable(limits)?;
+                let operation = Operation::Write { offset, len, fua: false };
                 Ok(Request::Transfer { operation, len: len as usize, pointer })
             }
             (CommandSet::Memory, local::FILL) => {
+                writable(limits)?;
                 let (offset, len) = bytes(entry, u64::from(entry.get(memory::LENGTH)), limits)?;
                 Ok(Request::Fill { offset, len })
             }
             (CommandSet::Memory, local::COPY) => {
+                writable(limits)?;
                 let pointer = Pointer::of(entry)?;
-                let (offset, len) = bytes(entry, entry.get(memory::COPY_LENGTH), limits)?;
+                let len = entry.get(memory::COPY_LENGTH);
+                let (offset, len) = bytes(entry, len, limits).map_err(|fault| match fault {
+                    fault if fault == Fault::field(memory::LENGTH) => Fault::field(memory::COPY_LENGTH),
+                    other => other,
+                })?;
                 let sources = usize::from(entry.get(memory::NR_Z)) + 1;
                 let format = entry.get(memory::FORMAT);
                 let blocks = memory::BLOCKS.contains(&format);

@@ -239,6 +239,11 @@ impl<S: Store, F> Subsystem<S, F> {
         of.iter().filter_map(|whom| inner.quotas.get(whom).cloned()).collect()
     }
 
+    /// Of whom all commands for one of them take.
+    pub(crate) fn buckets_of(&self, whom: &Whom) -> Option<Arc<Buckets>> {
+        self.lock().quotas.get(whom).cloned()
+    }
+
     /// Makes `page` the content of a log page that the controllers themselves know nothing of (a discovery
     /// log), and tells the hosts by the notice `information` where they asked for notices of that bit.
     pub fn publish(&self, log: u8, page: Arc<[u8]>, information: u8) {

@@ -129,6 +129,19 @@ impl Buckets {
         }
     }
 
+    /// Takes so many commands and bytes; the time from which on whoever takes them may go on.
+    pub(crate) fn take(&self, commands: u64, bytes: u64, now: Nanos) -> Nanos {
+        let mut due = now;
+        for (bucket, tokens) in [(&self.commands, commands), (&self.bytes, bytes)] {
+            if let Some(bucket) = bucket
+                && tokens > 0
+            {
+                due = due.max(bucket.take(tokens, now));
+            }
+        }
+        due
+    }
+
     /// The rates at which they fill.
     pub(crate) fn quota(&self) -> Quota {
         let rate = |bucket: &Option<Arc<Bucket>>| bucket.as_ref().map(|bucket| bucket.per_second);
@@ -257,16 +270,7 @@ impl Gate {
     /// Takes what a command costs; when it may go on.
     fn take(&self, request: &Request, now: Nanos) -> Nanos {
         let (commands, bytes) = cost(request).unwrap_or((0, 0));
-        let mut due = now;
-        for buckets in &self.of {
-            for (bucket, tokens) in [(&buckets.commands, commands), (&buckets.bytes, bytes)] {
-                if let Some(bucket) = bucket
-                    && tokens > 0
-                {
-                    due = due.max(bucket.take(tokens, now));
-                }
-            }
-        }
+        let due = self.of.iter().map(|buckets| buckets.take(commands, bytes, now)).max().unwrap_or(now);
         // Those that wait for less go on together.
         if due > now { due.max(now + GRAIN_NS) } else { due }
     }

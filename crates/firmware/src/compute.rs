@@ -38,10 +38,14 @@ const RANGES: usize = 16;
 /// A part of a memory namespace.
 #[derive(Clone, Debug)]
 pub(crate) struct Range {
+    nsid: u32,
     memory: Dram,
     start: u64,
     len: u64,
 }
+
+/// Whether a host has a namespace of that identifier.
+type Has<'a> = &'a dyn Fn(u32) -> bool;
 
 /// A compute namespace: its programs, its sets of ranges, and the memory that those may be of.
 pub struct Compute {
@@ -113,11 +117,16 @@ impl Compute {
         id
     }
 
-    /// Executes a command, with the bytes that came with it.
+    /// Executes a command, with the bytes that came with it, of a host that `has` some of the namespaces.
     ///
     /// # Errors
     /// The status of its refusal.
-    pub(crate) fn command(self: &Arc<Self>, command: ComputeCommand, bytes: &[u8]) -> Result<Answer, Status> {
+    pub(crate) fn command(
+        self: &Arc<Self>,
+        command: ComputeCommand,
+        bytes: &[u8],
+        has: Has<'_>,
+    ) -> Result<Answer, Status> {
         let done = match command {
             ComputeCommand::Load { index, kind, size, at } => {
                 self.load(index, kind, (size as usize, at as usize), bytes)?
@@ -125,10 +134,10 @@ impl Compute {
             ComputeCommand::Unload { index } => self.unload(index)?,
             ComputeCommand::Activate { index, active: true } => return self.activate(index),
             ComputeCommand::Activate { index, active: false } => self.deactivate(index)?,
-            ComputeCommand::CreateSet { .. } => self.create_set(bytes)?,
+            ComputeCommand::CreateSet { .. } => self.create_set(bytes, has)?,
             ComputeCommand::DeleteSet { set } => self.delete_set(set)?,
             ComputeCommand::Execute { index, set, ranges, parameters } => {
-                return self.execute(index, (set, ranges), parameters, bytes).map(Answer::Later);
+                return self.execute(index, (set, ranges), parameters, bytes, has).map(Answer::Later);
             }
         };
         Ok(Answer::Now(done))
@@ -217,8 +226,8 @@ impl Compute {
         Ok(0)
     }
 
-    fn create_set(&self, bytes: &[u8]) -> Result<u64, Status> {
-        let ranges = self.ranges(bytes)?;
+    fn create_set(&self, bytes: &[u8], has: Has<'_>) -> Result<u64, Status> {
+        let ranges = self.ranges(bytes, has)?;
         let sets = &mut self.tables().sets;
         let free = (1..=SETS as u16).find(|id| !sets.contains_key(id));
         let id = free.ok_or(Status::MEMORY_RANGE_SETS_EXCEEDED.dnr())?;
@@ -237,7 +246,7 @@ impl Compute {
     }
 
     /// The ranges that a host names, checked.
-    fn ranges(&self, bytes: &[u8]) -> Result<Vec<Range>, Status> {
+    fn ranges(&self, bytes: &[u8], has: Has<'_>) -> Result<Vec<Range>, Status> {
         let (named, _) = bytes.as_chunks::<{ MemoryRange::SIZE }>();
         if named.len() > RANGES {
             return Err(Status::MEMORY_RANGES_EXCEEDED.dnr());
@@ -247,7 +256,8 @@ impl Compute {
             let range = MemoryRange(*bytes);
             let (start, len, step) =
                 (range.start(), u64::from(range.length()), u64::from(MEMORY_GRANULARITY));
-            let memory = self.memories.get(&range.nsid()).ok_or(Status::INVALID_MEMORY_NAMESPACE.dnr())?;
+            let memory = self.memories.get(&range.nsid()).filter(|_| has(range.nsid()));
+            let memory = memory.ok_or(Status::INVALID_MEMORY_NAMESPACE.dnr())?;
             let end = start.checked_add(len).filter(|end| *end <= nearside_store::Store::capacity(memory));
             if len == 0 || end.is_none() || !start.is_multiple_of(step) || !len.is_multiple_of(step) {
                 return Err(Status::INVALID_MEMORY_RANGE_SET.dnr());
@@ -260,7 +270,7 @@ impl Compute {
             if before.into_iter().any(overlaps) {
                 return Err(Status::OVERLAPPING_MEMORY_RANGES.dnr());
             }
-            ranges.push(Range { memory: memory.clone(), start, len });
+            ranges.push(Range { nsid: range.nsid(), memory: memory.clone(), start, len });
         }
         Ok(ranges)
     }
@@ -271,6 +281,7 @@ impl Compute {
         (set, count): (u16, u32),
         [used, fuel]: [u64; 2],
         bytes: &[u8],
+        has: Has<'_>,
     ) -> Result<ProgramWork, Status> {
         known(index)?;
         if set != 0 && count != 0 {
@@ -290,12 +301,16 @@ impl Compute {
             }
         };
         let ranges: Arc<[Range]> = match set {
-            0 => self.ranges(named)?.into(),
+            0 => self.ranges(named, has)?.into(),
             set => {
                 let tables = self.tables();
                 tables.sets.get(&set).ok_or(Status::INVALID_MEMORY_RANGE_SET_ID.dnr())?.clone()
             }
         };
+        // A set may be another host's, which has more of them.
+        if !ranges.iter().all(|range| has(range.nsid)) {
+            return Err(Status::INVALID_MEMORY_NAMESPACE.dnr());
+        }
         Ok(ProgramWork::execute(program, ranges, (used, fuel), data))
     }
 }

@@ -341,7 +341,7 @@ impl<S: Store> Firmware<S> for Fsr {
         };
         let (id, mailbox) = (fsr.next_key(), Arc::new(Mailbox::new(seat.wakeup.clone())));
         fsr.tags().with(seat.host, |tags| tags.join(id, mailbox.clone()));
-        Ok(FsrWorker::new(namespace.clone(), seat.host.clone(), id, mailbox, site))
+        Ok(FsrWorker::new(namespace.clone(), seat, id, mailbox, site))
     }
 
     fn is_present(&self) -> bool {

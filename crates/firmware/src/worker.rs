@@ -6,10 +6,11 @@
 //! each; `execute` and `result` meet under their tag in either order; Set Features keeps its reply for Get
 //! Features to fetch.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use nearside_clock::Nanos;
-use nearside_device::firmware::{Job, NearDataCommand, Outcome, Progress, Turn, Worker};
+use nearside_device::firmware::{Job, NearDataCommand, Outcome, Progress, Seat, Turn, Worker};
 use nearside_device::throttle::Account;
 use nearside_device::{Host, Identity, Namespace};
 use nearside_fsr::{Retriever, WireSink};
@@ -131,6 +132,8 @@ pub struct FsrWorker {
     host: Host,
     /// Its name.
     name: Arc<str>,
+    /// Those that its controller may have; `None`: all.
+    namespaces: Option<BTreeSet<u32>>,
     id: u64,
     mailbox: Arc<Mailbox>,
     site: Site,
@@ -169,15 +172,16 @@ fn checked(bytes: &[u8], room: usize) -> Result<Request, Status> {
 impl FsrWorker {
     pub(crate) fn new(
         namespace: Arc<dyn Keeps>,
-        host: Host,
+        seat: &Seat<'_>,
         id: u64,
         mailbox: Arc<Mailbox>,
         site: Site,
     ) -> FsrWorker {
         FsrWorker {
             namespace,
-            name: host.nqn.as_str().into(),
-            host,
+            name: seat.host.nqn.as_str().into(),
+            host: seat.host.clone(),
+            namespaces: seat.namespaces.cloned(),
             id,
             mailbox,
             site,
@@ -402,7 +406,8 @@ impl Worker for FsrWorker {
             }
             NearDataCommand::Compute(command) => {
                 let compute = self.namespace.fsr().compute().ok_or(Status::INVALID_OPCODE.dnr())?;
-                match compute.command(command, &request)? {
+                let has = |nsid: u32| self.namespaces.as_ref().is_none_or(|these| these.contains(&nsid));
+                match compute.command(command, &request, &has)? {
                     Answer::Now(result) => Outcome { status: Status::SUCCESS, result, reply: Vec::new() },
                     Answer::Later(work) => {
                         let operation = Operation::Program(Box::default()).number();

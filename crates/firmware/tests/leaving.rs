@@ -62,7 +62,8 @@ impl Bench {
         for reactor in 0..workers {
             let host = nearside_device::Host::default();
             let memory = Arc::new(Memory::new());
-            let seat = Seat { memory: &memory, wakeup: &bench.wakeup, host: &host, reactor };
+            let seat =
+                Seat { memory: &memory, wakeup: &bench.wakeup, host: &host, namespaces: None, reactor };
             bench.workers.push(<Fsr as Firmware<AnyStore>>::worker(&bench.namespace, &seat).unwrap());
         }
         bench

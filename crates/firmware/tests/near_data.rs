@@ -52,7 +52,7 @@ fn of_host(
     host: &nearside_device::Host,
 ) -> Worker {
     let wakeup = Arc::new(Wakeup::new().unwrap());
-    let seat = Seat { memory, wakeup: &wakeup, host, reactor: 0 };
+    let seat = Seat { memory, wakeup: &wakeup, host, namespaces: None, reactor: 0 };
     <Fsr as Firmware<AnyStore>>::worker(namespace, &seat).unwrap()
 }
 

@@ -12,7 +12,7 @@ use nearside_fsr::Config as FsrConfig;
 use nearside_spec::command::{compute, memory};
 use nearside_spec::data::{CopySource, MemoryRange};
 use nearside_spec::identify::{IdentifyCompute, cns, csi};
-use nearside_spec::opcode::{compute as programs, memory as local};
+use nearside_spec::opcode::{FEATURE_NEAR_DATA, compute as programs, memory as local};
 use rig::{Config, Dram, FREE, Host, Status, SubmissionEntry, admin, command, io, refused, same, transfer};
 
 const MEMORY: u32 = 2;
@@ -290,6 +290,40 @@ fn a_program_that_fails_fails_alone() {
     refused(execute(&mut host, entry), Status::INTERNAL_ERROR.dnr());
     let entry = over(&host, 2, &ranges, &[]);
     assert_eq!(execute(&mut host, entry), Ok(4));
+}
+
+/// A host whose controller has the programs and not their memory reaches none of it, by a set of another
+/// host's neither.
+#[test]
+fn programs_reach_the_memory_that_their_host_has() {
+    let subsystem = subsystem(Arc::new(SimClock::new()), None);
+    let mut all = host(&subsystem);
+    load(&mut all, 0, &echo()).unwrap();
+    activate(&mut all, 0, true).unwrap();
+    let ranges = [range(MEMORY, 0, 16), range(MEMORY, 16, 16)];
+    let set = create(&mut all, &ranges).unwrap() as u16;
+    let config = Config { namespaces: Some([1, COMPUTE].into()), cntlid: 2, ..Config::default() };
+    let mut some = Host::of_all_sets(&subsystem, config);
+    let denied = Status::INVALID_MEMORY_NAMESPACE.dnr();
+    refused(create(&mut some, &ranges), denied);
+    let entry = over(&some, 0, &ranges, &[]);
+    refused(execute(&mut some, entry), denied);
+    refused(execute(&mut some, over_set(0, set)), denied);
+    let entry = over(&some, 0, &[], &[]);
+    assert_eq!(execute(&mut some, entry), Ok(0));
+    assert_eq!(execute(&mut all, over_set(0, set)), Ok(16));
+}
+
+/// What lies in memory is nobody's volume.
+#[test]
+fn no_near_data_command_is_for_memory_or_programs() {
+    let mut host = drive();
+    for nsid in [MEMORY, COMPUTE] {
+        for opcode in [admin::GET_FEATURES, admin::SET_FEATURES] {
+            let entry = command(opcode, nsid, &[FEATURE_NEAR_DATA.into(), 1]);
+            refused(host.admin(entry), Status::INVALID_NAMESPACE.dnr());
+        }
+    }
 }
 
 /// What runs keeps its program and its set; other I/O goes on, an abort ends it, and so does a reset.

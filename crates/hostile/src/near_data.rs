@@ -55,7 +55,8 @@ impl FirmwareDrive {
         let firmware = Fsr::new(Arc::new(clock.clone()), Default::default());
         let namespace = Arc::new(Namespace::new(store, firmware, 512, [0; 16], false)?);
         let (memory, wakeup) = (Arc::new(Memory::new()), Arc::new(Wakeup::new()?));
-        let seat = Seat { memory: &memory, wakeup: &wakeup, host: &Host::default(), reactor: 0 };
+        let seat =
+            Seat { memory: &memory, wakeup: &wakeup, host: &Host::default(), namespaces: None, reactor: 0 };
         let worker = <Fsr as Firmware<Dram>>::worker(&namespace, &seat)?;
         Ok(FirmwareDrive { worker, clock })
     }

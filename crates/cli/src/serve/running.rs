@@ -72,7 +72,10 @@ impl Running {
         let drive = drive.as_mut().ok_or(ENDS)?;
         let new = plan.following(wanted);
         let before: BTreeSet<String> = check::of_machine(plan).into_iter().collect();
-        let mut faults = [check::of_plan(wanted), check::of_machine(&new)].concat();
+        let mut faults = check::of_plan(wanted);
+        // What stays as it is until a restart may not go with what is wanted.
+        let own = check::of_plan(&new).into_iter().filter(|fault| !faults.contains(fault));
+        faults.extend([own.collect(), check::of_machine(&new)].concat());
         // What runs has its own files and sockets.
         faults.retain(|fault| !before.contains(fault));
         if !faults.is_empty() {

@@ -178,6 +178,7 @@ fn sighup_has_the_file_read_again_and_ends_nobody() {
 /// Memory and programs are there beside the disk, and stay as they are until the server ends.
 #[test]
 fn a_compute_namespace_outlives_sighup() {
+    const TWO: &str = "[[subsystem.namespace]]\nnsid = 2\nstore = 'dram:1MiB'\n";
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     fs::write(at("disk.img"), vec![0; 1 << 20]).unwrap();
@@ -217,8 +218,15 @@ fn a_compute_namespace_outlives_sighup() {
     assert!(told(&manager).starts_with("READY=1\n"));
     let after = namespaces(&served);
     assert_eq!((&after[..3], after.len()), (&before[..], 4));
+    // So does its number: no other namespace takes it.
+    fs::write(at("serve.toml"), self::file(WEB, "programs = true") + TWO).unwrap();
+    served.signal("-HUP");
+    assert!(told(&manager).starts_with("RELOADING=1\n"));
+    assert!(told(&manager).starts_with("READY=1\n"));
+    assert_eq!(namespaces(&served), after);
     let log = served.end();
     let said = "compute of subsystem nqn.2026-11.example:a: as it was until a restart";
+    assert!(log.contains("namespace 2"), "{log}");
     assert!(log.contains(said), "{log}");
 
     // Who runs programs says so.

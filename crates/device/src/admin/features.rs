@@ -14,6 +14,7 @@ use nearside_store::Store;
 
 use super::identify::notices;
 use super::{Admin, AdminCommand, Answer, receive, send};
+use crate::CommandSet;
 use crate::config::Config;
 use crate::fault::Fault;
 use crate::firmware::{Firmware, NearDataCommand};
@@ -318,7 +319,11 @@ impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
     /// Sets one, of a namespace or of all.
     fn set_of_reservations(&mut self, id: u8, value: u32) -> Result<Answer, Fault> {
         let (nsid, mut all) = (self.entry.nsid(), self.reactor.shared.namespaces());
-        all.retain(|(of, _)| nsid == BROADCAST || *of == nsid);
+        // Memory and programs are nobody's to reserve.
+        all.retain(|(of, namespace)| match nsid {
+            BROADCAST => namespace.command_set() == CommandSet::Nvm,
+            _ => *of == nsid,
+        });
         if id == fid::RESERVATION_MASK {
             all.iter().for_each(|(of, _)| self.admin.notifications.set_mask(*of, value));
             return Ok(Answer::Now(0));
@@ -345,6 +350,12 @@ impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
     ) -> Result<Answer, Fault> {
         let pointer = Pointer::of(self.entry)?;
         let place = self.reactor.look_up(self.entry.nsid())?;
+        // What has no firmware that knows files can be asked about programs at most.
+        if !matches!(command, NearDataCommand::Compute(_))
+            && !self.reactor.attached.at(place).limits.near_data
+        {
+            return Err(Fault::new(Status::INVALID_NAMESPACE).of(common::NSID));
+        }
         self.reactor.admits(place, &Request::NearData { command, request, room, pointer })?;
         let Some(taken) = self.slot.take() else { return Ok(Answer::Later) };
         match self.reactor.near_data(taken, place, command, request, room, &pointer, self.now) {

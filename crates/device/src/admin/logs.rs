@@ -1,5 +1,6 @@
 //! Get Log Page (Base 2.0, 5.16).
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nearside_clock::Nanos;
@@ -97,7 +98,8 @@ impl Admin {
             }
             lid::ANA if shared.config.has_others() => {
                 let Config { port, .. } = shared.config;
-                shared.subsystem.ana_page(port, |nsid| shared.config.has(nsid), entry.get(log_page::RGO))
+                let shown: BTreeSet<u32> = shared.namespaces().into_iter().map(|(nsid, _)| nsid).collect();
+                shared.subsystem.ana_page(port, |nsid| shown.contains(&nsid), entry.get(log_page::RGO))
             }
             lid::RESERVATION if shared.config.has_others() => self.notifications.page().0.to_vec(),
             lid::ERROR => {

@@ -221,7 +221,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     }
 
     /// Runs a command's operations until one is pending or the command is answered.
-    fn run(&mut self, mut command: Command, mut payload: Payload, now: Nanos) {
+    pub(super) fn run(&mut self, mut command: Command, mut payload: Payload, now: Nanos) {
         loop {
             let operation = match command.kind {
                 CommandKind::Single(operation)

@@ -40,6 +40,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         self.move_flushes(place, now);
         self.refuse_held(&Fault::new(Status::INVALID_NAMESPACE), now, |at, _| at == place);
         self.cancel(|_, at| at == place, true);
+        self.end_fillings(&Fault::new(Status::INVALID_NAMESPACE), now, |_, filling| filling.is_of(nsid));
         self.attached.at(place).worker.leave(None);
     }
 
@@ -109,11 +110,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                         sq.deleting = true;
                     }
                     self.deleting.push((id, Some(key)));
-                    self.refuse_held(&Fault::transient(Status::ABORTED_SQ_DELETION), now, |_, slot| {
-                        slot.sq == id
-                    });
-                    self.cancel(|slot, _| slot.sq == id, false);
-                    self.leave(Some(id));
+                    self.end_queue(id, now);
                 }
                 Message::DeleteCq { id, key } => {
                     let used = self.queues.sqs.iter().flatten().any(|sq| sq.cq == id);
@@ -126,7 +123,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                     let is = |slot: &CompletionSlot| slot.sq == sq && slot.cid == cid;
                     let requested = Fault::transient(Status::ABORT_REQUESTED);
                     let held = self.refuse_held(&requested, now, |_, slot| is(slot)) > 0;
-                    let found = held || self.cancel(|slot, _| is(slot), true);
+                    let filled = self.end_fillings(&requested, now, |slot, _| is(slot)) > 0;
+                    let found = held || filled || self.cancel(|slot, _| is(slot), true);
                     self.tell(0, Message::Done { key, result: u32::from(!found) });
                 }
                 Message::Reset { key } => self.reset(key, now),
@@ -180,6 +178,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
                 Owner::Shutdown => self.shutdown_done = true,
             }
         }
+        self.fillings.forget();
         self.forget_reservations();
         self.reset_stages(now);
         self.abandon();
@@ -204,15 +203,22 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
     /// The pair goes when what was taken from it has ended.
     pub(crate) fn stop_pair(&mut self, id: u16) {
         self.deleting.push((id, None));
-        let now = self.stepped;
-        self.refuse_held(&Fault::transient(Status::ABORTED_SQ_DELETION), now, |_, slot| slot.sq == id);
+        self.end_queue(id, self.stepped);
+    }
+
+    /// What waits of a submission queue that is going is refused, and what can be ended ends.
+    fn end_queue(&mut self, id: u16, now: Nanos) {
+        let deleted = Fault::transient(Status::ABORTED_SQ_DELETION);
+        self.refuse_held(&deleted, now, |_, slot| slot.sq == id);
+        self.end_fillings(&deleted, now, |slot, _| slot.sq == id);
         self.cancel(|slot, _| slot.sq == id, false);
         self.leave(Some(id));
     }
 
     /// Commands that the store or the firmware works on.
     pub fn in_flight(&self) -> usize {
-        self.commands.len() + self.parked.len() + self.stages.waiting() + self.held
+        let waiting = self.parked.len() + self.stages.waiting() + self.fillings.waiting() + self.held;
+        self.commands.len() + waiting
     }
 
     /// Whether the store works on nothing of this reactor's any more, for the host or for the firmware.
@@ -220,10 +226,12 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         self.in_flight() == 0 && self.attached.iter().all(|attached| attached.worker.in_flight() == 0)
     }
 
-    /// The host is gone: its near-data work ends soon, also what runs for no command just now. What the store
-    /// works on ends when it does ([`Reactor::is_drained`]).
+    /// The host is gone: its near-data work ends soon, also what runs for no command just now, and what fills
+    /// memory. What the store works on ends when it does ([`Reactor::is_drained`]).
     pub fn abandon(&mut self) {
         self.cancel(|_, _| true, false);
+        let gone = Fault::transient(Status::ABORTED_SQ_DELETION);
+        self.end_fillings(&gone, self.stepped, |_, _| true);
         self.leave(None);
     }
 

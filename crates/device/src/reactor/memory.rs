@@ -1,5 +1,9 @@
-//! Memory Fill and Memory Copy of a memory namespace (docs/NVME.md): one piece after the other, and each in a
-//! step of its own, so that a long one keeps nobody waiting for longer than a piece takes.
+//! Memory Fill and Memory Copy of a memory namespace (docs/NVME.md): one piece after the other, in turns, and
+//! in a step no more than comes to the longest piece, so that however many there are keep nobody waiting for
+//! longer.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 use nearside_clock::Nanos;
 use nearside_dma::IoBuffer;
@@ -8,18 +12,66 @@ use nearside_spec::command::memory;
 use nearside_spec::data::CopySource;
 use nearside_store::{Operation, Store};
 
-use super::Reactor;
-use super::command::{Command, CommandKind, Owner, Parked, Payload};
+use super::command::{Command, CommandKind, Owner, Payload};
+use super::{Reactor, Step};
 use crate::fault::Fault;
 use crate::firmware::Firmware;
 use crate::io::{self, Request};
 use crate::namespace::{CommandSet, MEMORY_GRANULARITY};
 use crate::pointer::{self, Layout, Pointer};
 use crate::queue::CompletionSlot;
+use crate::throttle::Whom;
 use crate::traffic::Kind;
 
 /// Bytes of a piece.
 const PIECE: u64 = 128 << 10;
+/// Pieces that a reactor begins in a step, and that its stores work on at a time.
+const MOST_PIECES: usize = 8;
+/// Commands of a reactor that may have pieces left; above that it takes no new ones.
+const MOST_FILLINGS: usize = 1024;
+
+/// Those of a reactor.
+pub(super) struct Fillings {
+    /// Whose next piece waits for its turn: whom to answer, and when the command was taken.
+    waiting: VecDeque<(CompletionSlot, Nanos, Box<Filling>)>,
+    /// Held once more by each that is not answered.
+    all: Arc<()>,
+    /// Of the last piece, for the next.
+    buffer: Option<IoBuffer>,
+}
+
+impl Fillings {
+    pub(super) fn new() -> Fillings {
+        Fillings { waiting: VecDeque::new(), all: Arc::new(()), buffer: None }
+    }
+
+    /// How many wait for their turn.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    fn unanswered(&self) -> usize {
+        Arc::strong_count(&self.all) - 1
+    }
+
+    pub(super) fn are_full(&self) -> bool {
+        self.unanswered() >= MOST_FILLINGS
+    }
+
+    /// Nobody is left to answer to.
+    pub(super) fn forget(&mut self) {
+        self.waiting.drain(..).for_each(|(slot, ..)| slot.forget());
+    }
+
+    fn buffer(&mut self, len: usize) -> std::io::Result<IoBuffer> {
+        let mut buffer = match self.buffer.take() {
+            Some(buffer) => buffer,
+            None => IoBuffer::new(PIECE as usize)?,
+        };
+        buffer.set_len(len);
+        Ok(buffer)
+    }
+}
 
 /// What is left of such a command.
 pub(super) struct Filling {
@@ -31,6 +83,11 @@ pub(super) struct Filling {
     done: u64,
     /// Where the others come from, the last first.
     left: Vec<Source>,
+    /// When the next piece may begin; `None`: nothing was taken from its source's quota yet.
+    due: Option<Nanos>,
+    /// How it is to end before it is done.
+    ended: Option<Fault>,
+    _unanswered: Arc<()>,
 }
 
 #[derive(Clone, Copy)]
@@ -56,6 +113,12 @@ impl Source {
 }
 
 impl Filling {
+    /// Whether it still has to do with a namespace.
+    pub(super) fn is_of(&self, of: u32) -> bool {
+        let reads = |source: &Source| matches!(*source, Source::Bytes { nsid, .. } if nsid == of);
+        self.nsid == of || self.left.iter().any(reads)
+    }
+
     /// So many bytes of the next source are there.
     fn took(&mut self, n: u64) {
         (self.at, self.done) = (self.at + n, self.done + n);
@@ -101,7 +164,9 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             Request::Fill { offset, len } => (offset, vec![Source::Zeros(len)]),
             ref other => panic!("{other:?} fills no memory"),
         };
-        self.next_piece(Owner::Host(slot), begun, Box::new(Filling { nsid, at, done: 0, left }), now);
+        let _unanswered = self.fillings.all.clone();
+        let filling = Filling { nsid, at, done: 0, left, due: None, ended: None, _unanswered };
+        self.wait_for_turn(slot, begun, Box::new(filling), now);
         Ok(())
     }
 
@@ -172,33 +237,76 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         self.admits(place, &request)
     }
 
-    /// Has the next piece done in the next step, or answers the command.
-    fn next_piece(&mut self, owner: Owner, begun: Nanos, mut filling: Box<Filling>, now: Nanos) {
-        let Owner::Host(slot) = owner else { panic!("no shutdown fills memory") };
-        let next = if self.resetting.is_some() { None } else { filling.next() };
-        let Some((nsid, operation)) = next else {
-            if let Some(place) = self.attached.find(filling.nsid) {
-                self.note(place, (Kind::Other, filling.done), begun);
-            }
-            return self.conclude(slot, 0, Status::SUCCESS, now);
-        };
-        let ready = self.look_up(nsid).and_then(|place| {
-            let Operation::Read { offset, len } = operation else { return Ok((place, Payload::None)) };
-            // What was allowed when it began may not be any more.
-            self.admits_read(place, offset, len)?;
-            let buffer = IoBuffer::new(len as usize);
-            buffer
-                .map(|buffer| (place, Payload::Buffer(buffer)))
-                .map_err(|_| Fault::transient(Status::INTERNAL_ERROR))
-        });
-        match ready {
-            Ok((place, payload)) => {
-                let kind = CommandKind::Fill(operation, filling);
-                let command = Command { owner: Owner::Host(slot), place, kind, begun };
-                self.parked.push_back(Parked { command, operation, payload });
-            }
-            Err(fault) => self.fail(slot, filling.nsid, &fault, now),
+    /// The next piece has its turn in a later step; without one, the command is answered.
+    fn wait_for_turn(&mut self, slot: CompletionSlot, begun: Nanos, mut filling: Box<Filling>, now: Nanos) {
+        if filling.next().is_some() {
+            return self.fillings.waiting.push_back((slot, begun, filling));
         }
+        if let Some(place) = self.attached.find(filling.nsid) {
+            self.note(place, (Kind::Other, filling.done), begun);
+        }
+        self.conclude(slot, 0, Status::SUCCESS, now);
+    }
+
+    /// Begins with the pieces whose turn it is.
+    pub(super) fn fill_on(&mut self, now: Nanos, step: &mut Step) -> usize {
+        let (mut pieces, mut bytes) = (0, 0);
+        while pieces < MOST_PIECES
+            && bytes < PIECE
+            && self.fillings.unanswered() - self.fillings.waiting() < MOST_PIECES
+        {
+            let Some(len) = self.fill_one(now, step) else { break };
+            (pieces, bytes) = (pieces + 1, bytes + len);
+        }
+        pieces
+    }
+
+    /// Begins with one piece, of the first that need not wait for a quota; how long it is.
+    fn fill_one(&mut self, now: Nanos, step: &mut Step) -> Option<u64> {
+        for _ in 0..self.fillings.waiting() {
+            let Some((slot, begun, mut filling)) = self.fillings.waiting.pop_front() else { break };
+            let Some((nsid, operation)) = filling.next() else { panic!("a filled range waits for its turn") };
+            let due = filling.due.unwrap_or_else(|| self.source_due(&filling, nsid, &operation, now));
+            if due > now {
+                filling.due = Some(due);
+                step.at(Some(due));
+                self.fillings.waiting.push_back((slot, begun, filling));
+                continue;
+            }
+            filling.due = None;
+            let len = operation.range().map_or(0, |(_, len)| len);
+            match self.ready(nsid, &operation) {
+                Ok((place, payload)) => {
+                    let kind = CommandKind::Fill(operation, filling);
+                    self.run(Command { owner: Owner::Host(slot), place, kind, begun }, payload, now);
+                }
+                Err(fault) => self.fail(slot, filling.nsid, &fault, now),
+            }
+            return Some(len);
+        }
+        None
+    }
+
+    /// When a piece may be read: it counts as a read of the namespace that it comes from, whoever asks. What
+    /// goes to the command's own, and what its host may have, the command has paid for.
+    fn source_due(&self, filling: &Filling, nsid: u32, operation: &Operation, now: Nanos) -> Nanos {
+        match *operation {
+            Operation::Read { len, .. } if nsid != filling.nsid => {
+                let buckets = self.shared.subsystem.buckets_of(&Whom::Namespace(nsid));
+                buckets.map_or(now, |buckets| buckets.take(1, len, now))
+            }
+            _ => now,
+        }
+    }
+
+    /// What a piece needs.
+    fn ready(&mut self, nsid: u32, operation: &Operation) -> Result<(usize, Payload), Fault> {
+        let place = self.look_up(nsid)?;
+        let Operation::Read { offset, len } = *operation else { return Ok((place, Payload::None)) };
+        // What was allowed when it began may not be any more.
+        self.admits_read(place, offset, len)?;
+        let buffer = self.fillings.buffer(len as usize);
+        Ok((place, Payload::Buffer(buffer.map_err(|_| Fault::transient(Status::INTERNAL_ERROR))?)))
     }
 
     /// A piece was read, and is to be written; or it is there, and the next follows.
@@ -209,21 +317,61 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
         buffer: Option<IoBuffer>,
         now: Nanos,
     ) -> Option<(Command, Payload)> {
+        let Owner::Host(slot) = owner else { panic!("no shutdown fills memory") };
         let Some((_, len)) = operation.range() else { panic!("a piece without bytes") };
+        if self.resetting.is_some() {
+            slot.forget();
+            return None;
+        }
+        if let Some(fault) = filling.ended {
+            self.fail(slot, filling.nsid, &fault, now);
+            return None;
+        }
         let Operation::Read { .. } = operation else {
+            self.fillings.buffer = buffer.or(self.fillings.buffer.take());
             filling.took(len);
-            self.next_piece(owner, begun, filling, now);
+            self.wait_for_turn(slot, begun, filling, now);
             return None;
         };
         let Some(buffer) = buffer else { panic!("a read ended without its buffer") };
         let Some(place) = self.attached.find(filling.nsid) else {
-            if let Owner::Host(slot) = owner {
-                self.fail(slot, filling.nsid, &Fault::new(Status::INVALID_NAMESPACE), now);
-            }
+            self.fail(slot, filling.nsid, &Fault::new(Status::INVALID_NAMESPACE), now);
             return None;
         };
         let operation = Operation::Write { offset: filling.at, len, fua: false };
         let kind = CommandKind::Fill(operation, filling);
-        Some((Command { owner, place, kind, begun }, Payload::Buffer(buffer)))
+        Some((Command { owner: Owner::Host(slot), place, kind, begun }, Payload::Buffer(buffer)))
+    }
+
+    /// Ends those that `which` names, after the piece that they are at; how many there are.
+    pub(super) fn end_fillings(
+        &mut self,
+        fault: &Fault,
+        now: Nanos,
+        which: impl Fn(&CompletionSlot, &Filling) -> bool,
+    ) -> usize {
+        if self.fillings.unanswered() == 0 {
+            return 0;
+        }
+        let mut count = 0;
+        for _ in 0..self.fillings.waiting() {
+            let Some((slot, begun, filling)) = self.fillings.waiting.pop_front() else { break };
+            if which(&slot, &filling) {
+                count += 1;
+                self.fail(slot, filling.nsid, fault, now);
+            } else {
+                self.fillings.waiting.push_back((slot, begun, filling));
+            }
+        }
+        let parked = self.parked.iter_mut().map(|parked| &mut parked.command);
+        for command in self.commands.iter_mut().map(|(_, command)| command).chain(parked) {
+            if let Command { owner: Owner::Host(slot), kind: CommandKind::Fill(_, filling), .. } = command
+                && which(slot, filling)
+            {
+                count += 1;
+                filling.ended = Some(*fault);
+            }
+        }
+        count
     }
 }

@@ -38,6 +38,7 @@ mod reserve;
 
 pub(crate) use command::Owner;
 use command::{Command, CommandKind, Parked, Payload};
+use memory::Fillings;
 use remote::Stages;
 pub(crate) use remote::Task;
 use reserve::{Ending, Reserving};
@@ -107,6 +108,8 @@ pub struct Reactor<S: Store, F: Firmware<S> = ()> {
     next_slice: usize,
     commands: Slab<Command>,
     parked: VecDeque<Parked>,
+    /// Copies and fills of memory.
+    fillings: Fillings,
     /// While they are tried again: those at the front that have not been yet. The others came before them.
     untried: usize,
     batch: Vec<Prepared>,
@@ -146,6 +149,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             next_slice: 0,
             commands: Slab::new(),
             parked: VecDeque::new(),
+            fillings: Fillings::new(),
             untried: 0,
             batch: Vec::with_capacity(BATCH),
             detached: Vec::new(),
@@ -211,6 +215,9 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             // The store has room again when something completes, and another reactor's lock is gone within a
             // step of it.
             step.at(Some(now));
+        }
+        if self.fillings.waiting() > 0 {
+            step.work += self.fill_on(now, &mut step);
         }
         if self.held > 0 {
             step.work += self.release(now, &mut step);
@@ -302,6 +309,7 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             && !self.shared.function.memory.remote().has_news(self.id)
             && (self.stages.are_full()
                 || self.held >= MOST_HELD
+                || self.fillings.are_full()
                 || self.queues.active.iter().all(|&id| self.queues.is_quiet(id, registers)))
             && self.attached.iter().all(|attached| attached.worker.is_quiet())
     }
@@ -328,8 +336,8 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             Ok(waiting) => waiting,
             Err(InvalidDoorbell) => return self.bad_doorbell(id, now),
         };
-        if sq.deleting || self.parked.len() >= MAX_PARKED || self.stages.are_full() || self.held >= MOST_HELD
-        {
+        let full = self.parked.len() >= MAX_PARKED || self.held >= MOST_HELD || self.fillings.are_full();
+        if sq.deleting || full || self.stages.are_full() {
             return 0;
         }
         let Some(Some(cq)) = cqs.get_mut(usize::from(sq.cq)) else { return 0 };
@@ -615,6 +623,7 @@ impl<S: Store, F: Firmware<S>> Drop for Reactor<S, F> {
         }
         self.forget_reservations();
         self.stages.forget();
+        self.fillings.forget();
         self.queues.forget_staged();
         let mut owners: Vec<Owner> = self.commands.drain().map(|command| command.owner).collect();
         self.forget_held();

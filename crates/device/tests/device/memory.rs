@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use crate::rig::*;
-use nearside_device::{CommandSet, Namespace, Subsystem};
+use nearside_device::throttle::{Quota, Whom};
+use nearside_device::{CommandSet, Kept, Namespace, Subsystem};
 use nearside_spec::command::memory;
 use nearside_spec::data::CopySource;
+use nearside_spec::feature::fid;
 use nearside_spec::identify::{cns, csi, namespace_identifiers, nidt};
+use nearside_spec::log::{AnaGroup, AnaHeader, lid};
 use nearside_spec::opcode::memory as opcode;
 use nearside_spec::registers::{self as reg, Cap, csts};
-use nearside_store::{Delay, Modelled};
+use nearside_store::{Delay, Modelled, Parametric};
 
 const MEMORY_NSID: u32 = 2;
 const COMPUTE_NSID: u32 = 3;
@@ -232,39 +235,190 @@ fn a_copy_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn a_long_copy_keeps_no_other_waiting() {
-    let subsystem = subsystem();
+fn however_many_copies_keep_no_other_waiting() {
+    let subsystem = Subsystem::new();
+    let blocks = Namespace::new(dram(1 << 20), (), 512, [1; 16], false).unwrap();
+    subsystem.add(1, Arc::new(blocks)).unwrap();
+    let local = Dram::new(SIZE, 4).unwrap();
+    let namespace = Namespace::of_command_set(CommandSet::Memory, local.clone(), (), [2; 16]).unwrap();
+    subsystem.add(MEMORY_NSID, Arc::new(namespace)).unwrap();
     let mut host = Host::of_all_sets(&subsystem, Config::default());
-    let entry = copy(0, 1 << 20, 2, &[source(1, 0, 2047)], &host);
-    host.submit(1, entry);
+    host.put(FREE, &[7; 4096]);
+    for part in 0..16 {
+        assert!(host.run(1, transfer(io::WRITE, part * 8, 8, FREE, 0)).status().is_success());
+    }
+    // To each 64 KiB of the memory the same.
+    for part in 0..16 {
+        let entry = copy(part << 16, 64 << 10, 2, &[source(1, 0, 127)], &host);
+        host.submit(1, entry);
+    }
     host.submit(1, transfer(io::READ, 0, 1, FREE + 8192, 0));
-    // Both are taken at once; the read is answered with the copy's first piece at most done.
-    let mut steps = 0;
-    let first = loop {
-        host.step();
-        steps += 1;
-        host.reap(1);
-        if let Some(done) = host.queues[1].done.pop_front() {
-            break done.cid();
-        }
-        assert!(steps < 4, "the read waits");
+    let filled = || {
+        let ends = (0..16).filter(|part| {
+            let mut end = [0; 4];
+            local.copy_out((part << 16) + (60 << 10), &mut end);
+            end != [0; 4]
+        });
+        ends.count()
     };
-    assert_eq!(first, 0x55);
-    while host.completed(1).is_none() {}
-    assert!(steps <= 2);
+    // All are taken at once, and the read answered; what they copy comes to a piece of 128 KiB in a step.
+    host.step();
+    host.reap(1);
+    assert_eq!(host.queues[1].done.pop_front().map(|done| done.cid()), Some(0x55));
+    let mut before = filled();
+    assert_eq!(before, 0);
+    while before < 16 {
+        host.step();
+        let after = filled();
+        assert!((before..=before + 2).contains(&after), "{before} {after}");
+        // And others go on.
+        host.submit(1, transfer(io::READ, 0, 1, FREE + 8192, 0));
+        host.step();
+        host.reap(1);
+        assert!(host.queues[1].done.drain(..).any(|done| done.cid() == 0x55));
+        before = filled();
+    }
+    host.settle(0);
+    assert_eq!(host.drive.reactors()[0].in_flight(), 0);
+}
+
+/// Blocks that take a millisecond for each read, and memory.
+fn slow() -> Arc<Subsystem<Modelled<Dram, Parametric>>> {
+    let subsystem = Subsystem::new();
+    subsystem.add(1, Arc::new(Namespace::new(slow_blocks(), (), 512, [1; 16], false).unwrap())).unwrap();
+    let local = Modelled::new(Dram::new(SIZE, 4).unwrap(), Delay::fixed(0).medium());
+    let local = Namespace::of_command_set(CommandSet::Memory, local, (), [2; 16]).unwrap();
+    subsystem.add(2, Arc::new(local)).unwrap();
+    subsystem
+}
+
+fn slow_blocks() -> Modelled<Dram, Parametric> {
+    Modelled::new(dram(1 << 20), Delay::fixed(1_000_000).medium())
+}
+
+/// A copy of all blocks, by its own number.
+fn long_copy(cid: u16, host: &Host<impl Store>) -> SubmissionEntry {
+    let mut entry = copy(0, 1 << 20, 2, &[source(1, 0, 2047)], host);
+    entry.cdw[0] = entry.cdw[0] & 0xffff | u32::from(cid) << 16;
+    entry
+}
+
+#[test]
+fn a_long_copy_ends_when_it_is_to() {
+    let mut host = Host::of_all_sets(&slow(), Config::default());
+    // More than are worked on at a time: some wait for their turn.
+    for cid in 0..20 {
+        let entry = long_copy(cid, &host);
+        host.submit(1, entry);
+    }
+    host.settle(2_500_000);
+    assert!(host.completed(1).is_none());
+    // Their turns come round: each number is that of one at work, or of one that waits.
+    for cid in [19, 0, 12] {
+        assert_eq!(host.admin(command(admin::ABORT, 0, &[1 | cid << 16])), Ok(0));
+    }
+    host.settle(2_000_000);
+    host.reap(1);
+    let mut ended: Vec<_> = host.queues[1].done.drain(..).map(|done| (done.cid(), done.status())).collect();
+    ended.sort_by_key(|(cid, _)| *cid);
+    assert_eq!(ended.iter().map(|(cid, _)| *cid).collect::<Vec<_>>(), [0, 12, 19]);
+    assert!(ended.iter().all(|(_, status)| same(*status, Status::ABORT_REQUESTED)), "{ended:?}");
+    // With its queue all of them go, and the queue does not wait for what they had left.
+    host.submit(0, command(admin::DELETE_SQ, 0, &[1]));
+    host.settle(2_000_000);
+    assert!(host.completed(0).unwrap().status().is_success());
+    host.reap(1);
+    let deleted = |status| same(status, Status::ABORTED_SQ_DELETION);
+    let ended: Vec<_> = host.queues[1].done.drain(..).map(|done| done.status()).collect();
+    assert!(ended.len() == 17 && ended.iter().all(|status| deleted(*status)), "{ended:?}");
+    assert_eq!(host.drive.reactors()[0].in_flight(), 0);
+}
+
+#[test]
+fn what_takes_a_number_in_the_middle_of_a_copy_is_no_source_of_it() {
+    let subsystem = slow();
+    let mut host = Host::of_all_sets(&subsystem, Config::default());
+    let entry = long_copy(1, &host);
+    host.submit(1, entry);
+    host.settle(2_500_000);
+    drop(subsystem.remove(1));
+    let others = Namespace::new(slow_blocks(), (), 512, [9; 16], false).unwrap();
+    subsystem.add(1, Arc::new(others)).unwrap();
+    host.settle(1_000_000_000);
+    let done = host.completed(1).unwrap();
+    assert!(same(done.status(), Status::INVALID_NAMESPACE.dnr()), "{:?}", done.status());
+    let entry = long_copy(1, &host);
+    assert!(host.run(1, entry).status().is_success());
+}
+
+#[test]
+fn what_is_copied_counts_as_read_where_it_comes_from() {
+    let subsystem = subsystem();
+    let second = |bytes| Quota { bytes: Some(bytes), ..Quota::default() };
+    // A mebibyte of which a tenth is there at once.
+    subsystem.limit([(Whom::Namespace(1), second(1 << 20))]);
+    let mut host = Host::of_all_sets(&subsystem, Config::default());
+    let before = host.now;
+    let entry = long_copy(1, &host);
+    host.submit(1, entry);
+    host.settle(500_000_000);
+    assert!(host.completed(1).is_none());
+    // Nobody else waits for it.
+    assert!(host.run(1, of_memory(opcode::READ, 0, 4)).status().is_success());
+    host.settle(1_000_000_000);
+    assert!(host.completed(1).unwrap().status().is_success());
+    assert!(host.now.since(before) > 800_000_000);
+}
+
+#[test]
+fn what_is_protected_is_not_written() {
+    let subsystem = Subsystem::new();
+    subsystem.add(1, Arc::new(Namespace::new(dram(1 << 20), (), 512, [1; 16], false).unwrap())).unwrap();
+    let local = Dram::new(SIZE, 4).unwrap();
+    let namespace = Namespace::of_command_set(CommandSet::Memory, local, (), [2; 16]).unwrap();
+    subsystem.add(MEMORY_NSID, Arc::new(namespace.protected(true))).unwrap();
+    let mut host = Host::of_all_sets(&subsystem, Config::default());
+    let copied = copy(0, 512, 2, &[source(1, 0, 0)], &host);
+    for entry in [of_memory(opcode::WRITE, 0, 4), of_memory(opcode::FILL, 0, 4), copied] {
+        let status = host.run(1, entry).status();
+        assert!(same(status, Status::READ_ONLY_NAMESPACE.dnr()), "{entry:?}: {status:?}");
+    }
+    assert!(host.run(1, of_memory(opcode::READ, 0, 4)).status().is_success());
+}
+
+#[test]
+fn what_is_said_to_all_namespaces_is_said_to_blocks() {
+    // To those of memory and programs nothing can be reserved, nor kept.
+    let subsystem = Subsystem::new();
+    let blocks = Namespace::new(dram(1 << 20), (), 512, [1; 16], false).unwrap();
+    subsystem.add(1, Arc::new(blocks.with_reservations(Kept::default(), Box::new(|_, _| ())))).unwrap();
+    let local = Dram::new(SIZE, 4).unwrap();
+    let namespace = Namespace::of_command_set(CommandSet::Memory, local, (), [2; 16]).unwrap();
+    subsystem.add(MEMORY_NSID, Arc::new(namespace)).unwrap();
+    let shared = Config { shared: true, ..Config::default() };
+    let mut host = Host::of_all_sets(&subsystem, shared.clone());
+    let persists = |nsid| command(admin::SET_FEATURES, nsid, &[fid::RESERVATION_PERSISTENCE.into(), 1]);
+    host.admin(persists(u32::MAX)).unwrap();
+    refused(host.admin(persists(MEMORY_NSID)), Status::INVALID_FIELD.dnr());
+    // A host that has not enabled them finds them in no list, the one of paths among them.
+    for (all, wanted) in [(true, vec![1, 2]), (false, vec![1])] {
+        if !all {
+            host.disable();
+            host.enable();
+        }
+        host.admin(command(admin::GET_LOG_PAGE, 0, &[u32::from(lid::ANA) | 1023 << 16])).unwrap();
+        let page = host.bytes(FREE, 4096);
+        let group = AnaGroup::from_bytes(&page[AnaHeader::SIZE..]);
+        let ids = page[AnaHeader::SIZE + AnaGroup::SIZE..].chunks(4).take(group.nnv() as usize);
+        assert_eq!(ids.map(|id| u32::from_le_bytes(id.try_into().unwrap())).collect::<Vec<_>>(), wanted);
+    }
 }
 
 #[test]
 fn a_source_that_goes_ends_its_copy() {
-    let subsystem = Subsystem::new();
-    let slow = || Modelled::new(dram(1 << 20), Delay::fixed(1_000_000).medium());
-    let blocks = Namespace::new(slow(), (), 512, [1; 16], false).unwrap();
-    subsystem.add(1, Arc::new(blocks)).unwrap();
-    let local = Modelled::new(Dram::new(SIZE, 4).unwrap(), Delay::fixed(0).medium());
-    let local = Namespace::of_command_set(CommandSet::Memory, local, (), [2; 16]).unwrap();
-    subsystem.add(2, Arc::new(local)).unwrap();
+    let subsystem = slow();
     let mut host = Host::of_all_sets(&subsystem, Config::default());
-    let entry = copy(0, 1 << 20, 2, &[source(1, 0, 2047)], &host);
+    let entry = long_copy(1, &host);
     host.submit(1, entry);
     host.settle(2_500_000);
     assert!(host.completed(1).is_none());
@@ -272,12 +426,16 @@ fn a_source_that_goes_ends_its_copy() {
     host.settle(1_000_000_000);
     let done = host.completed(1).unwrap();
     assert!(same(done.status(), Status::INVALID_NAMESPACE.dnr()), "{:?}", done.status());
-    // Reset in the middle of one: it is forgotten.
-    let blocks = Namespace::new(slow(), (), 512, [1; 16], false).unwrap();
+    // Reset in the middle of some: they are forgotten.
+    let blocks = Namespace::new(slow_blocks(), (), 512, [1; 16], false).unwrap();
     subsystem.add(1, Arc::new(blocks)).unwrap();
-    host.submit(1, copy(0, 1 << 20, 2, &[source(1, 0, 2047)], &host));
+    for cid in 0..20 {
+        let entry = long_copy(cid, &host);
+        host.submit(1, entry);
+    }
     host.settle(2_500_000);
     host.disable();
     host.enable();
+    assert_eq!(host.drive.reactors()[0].in_flight(), 0);
     assert_eq!(nearside_device::lost_commands(), 0);
 }
