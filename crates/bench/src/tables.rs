@@ -300,8 +300,6 @@ fn write_vectors(path: &Path, rows: usize) -> Result<(), Failure> {
 /// All rows.
 pub fn tables(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     let (csv_bytes, count, rounds) = if fast { (64 << 20, 100_000, 3) } else { (1 << 30, 1_000_000, 7) };
-    // Embeddings are tables larger than any cache.
-    let embeddings = count * 10;
     eprintln!("tables: making a volume of {} MiB of CSV and {count} vectors ...", csv_bytes >> 20);
     let folder = tempfile::tempdir_in("target")?;
     let (tree, image) = (folder.path().join("tree"), folder.path().join("tables.img"));
@@ -319,14 +317,7 @@ pub fn tables(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     volume::make(Kind::Ext4, &image, &tree, 3 << 30)?;
     std::fs::remove_dir_all(&tree)?;
     beside_python(&image, csv_bytes, count, rounds, sink)?;
-    std::fs::remove_file(&image)?;
-    eprintln!("tables: making a volume of {embeddings} vectors ...");
-    std::fs::create_dir(&tree)?;
-    write_vectors(&tree.join("vectors.npy"), embeddings)?;
-    let bytes = (embeddings * COLUMNS * size_of::<f32>()) as u64;
-    volume::make(Kind::Ext4, &image, &tree, bytes + bytes / 8 + (64 << 20))?;
-    std::fs::remove_dir_all(&tree)?;
-    gathered(&image, embeddings, rounds, sink)
+    gathered(&image, count, rounds, sink)
 }
 
 fn beside_python(
@@ -477,7 +468,7 @@ fn gathered(image: &Path, count: usize, rounds: usize, sink: Sink<'_>) -> Result
             theirs.push((BAGS * ROWS) as f64 / rate * 1e3);
         }
     }
-    let work = format!("TCP: {BAGS} bags of {ROWS} of {count} rows of {COLUMNS} f32, summed");
+    let work = format!("TCP: {BAGS} bags of {ROWS} rows of {COLUMNS} f32, summed");
     let theirs = Figure::of("their pages, read at QD32", "ms", &theirs);
     sink(Figure::of(&work, "ms", &ours).beside(&theirs));
     let all = Figure::of("their pages", "B", &[(BAGS * ROWS * PAGE) as f64]);
