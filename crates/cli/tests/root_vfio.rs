@@ -249,7 +249,7 @@ fn own_log_agrees(guest: &mut Guest, served: &Served) {
 
 /// The guest makes volumes, and writes.
 fn makes_volumes(guest: &mut Guest, served: &Served) {
-    let parts = "o\nn\np\n1\n2048\n460799\na\n1\nn\np\n2\n460800\n722943\nn\np\n3\n722944\n\nw\n";
+    let parts = "o\nn\np\n1\n2048\n591871\na\n1\nn\np\n2\n591872\n854015\nn\np\n3\n854016\n\nw\n";
     guest.sh(&format!(
         "printf '{parts}' | fdisk /dev/nvme0n1 && until [ -b /dev/nvme0n1p3 ]; do sleep 0.1; done"
     ));
