@@ -269,11 +269,8 @@ pub enum ComputeCommand {
         /// Ready.
         active: bool,
     },
-    /// Makes a set of so many memory ranges.
-    CreateSet {
-        /// How many.
-        ranges: u8,
-    },
+    /// Makes a set of the memory ranges that come with it.
+    CreateSet,
     /// Forgets one.
     DeleteSet {
         /// Which.

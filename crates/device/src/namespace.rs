@@ -50,7 +50,7 @@ impl CommandSet {
     }
 }
 
-/// A store with logical blocks of 512 or 4096 bytes, and an observer of its changes.
+/// A store with logical blocks of 512 or 4096 bytes, or of memory (4 bytes), and an observer of its changes.
 pub struct Namespace<S: Store, O = ()> {
     store: S,
     observer: O,

@@ -134,7 +134,7 @@ impl Compute {
             ComputeCommand::Unload { index } => self.unload(index)?,
             ComputeCommand::Activate { index, active: true } => return self.activate(index),
             ComputeCommand::Activate { index, active: false } => self.deactivate(index)?,
-            ComputeCommand::CreateSet { .. } => self.create_set(bytes, has)?,
+            ComputeCommand::CreateSet => self.create_set(bytes, has)?,
             ComputeCommand::DeleteSet { set } => self.delete_set(set)?,
             ComputeCommand::Execute { index, set, ranges, parameters } => {
                 return self.execute(index, (set, ranges), parameters, bytes, has).map(Answer::Later);

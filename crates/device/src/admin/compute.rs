@@ -43,7 +43,7 @@ impl<S: Store, F: Firmware<S>> AdminCommand<'_, S, F> {
                     if ranges == 0 {
                         return Err(Fault::field(compute::NUMR));
                     }
-                    (ComputeCommand::CreateSet { ranges }, usize::from(ranges) * MemoryRange::SIZE)
+                    (ComputeCommand::CreateSet, usize::from(ranges) * MemoryRange::SIZE)
                 }
                 1 => (ComputeCommand::DeleteSet { set: entry.get(compute::RSID) }, 0),
                 _ => return Err(Fault::field(compute::SET_ACTION)),

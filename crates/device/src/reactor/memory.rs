@@ -83,7 +83,7 @@ pub(super) struct Filling {
     done: u64,
     /// Where the others come from, the last first.
     left: Vec<Source>,
-    /// When the next piece may begin; `None`: nothing was taken from its source's quota yet.
+    /// When the next piece may begin; `None`: nothing was taken from the rate of its source yet.
     due: Option<Nanos>,
     /// How it is to end before it is done.
     ended: Option<Fault>,
@@ -117,6 +117,15 @@ impl Filling {
     pub(super) fn is_of(&self, of: u32) -> bool {
         let reads = |source: &Source| matches!(*source, Source::Bytes { nsid, .. } if nsid == of);
         self.nsid == of || self.left.iter().any(reads)
+    }
+
+    /// The namespace whose rate the next piece takes from: the one that it is read from. What goes to the
+    /// command's own, and what its host may have, the command has paid for.
+    fn pays(&self) -> Option<u32> {
+        match self.left.last() {
+            Some(Source::Bytes { nsid, .. }) if *nsid != self.nsid => Some(*nsid),
+            _ => None,
+        }
     }
 
     /// So many bytes of the next source are there.
@@ -250,31 +259,46 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
 
     /// Begins with the pieces whose turn it is.
     pub(super) fn fill_on(&mut self, now: Nanos, step: &mut Step) -> usize {
+        // Of each rate one piece at a time has taken, so that hosts that share it take turns.
+        let waiting = self.fillings.waiting.iter();
+        let mut owing: Vec<u32> =
+            waiting.filter(|(.., filling)| filling.due.is_some()).filter_map(|(.., f)| f.pays()).collect();
         let (mut pieces, mut bytes) = (0, 0);
         while pieces < MOST_PIECES
             && bytes < PIECE
             && self.fillings.unanswered() - self.fillings.waiting() < MOST_PIECES
         {
-            let Some(len) = self.fill_one(now, step) else { break };
+            let Some(len) = self.fill_one(&mut owing, now, step) else { break };
             (pieces, bytes) = (pieces + 1, bytes + len);
         }
         pieces
     }
 
-    /// Begins with one piece, of the first that need not wait for a quota; how long it is.
-    fn fill_one(&mut self, now: Nanos, step: &mut Step) -> Option<u64> {
+    /// Begins with one piece, of the first that need not wait for a rate, nor for another that is `owing` to
+    /// the same; how long it is.
+    fn fill_one(&mut self, owing: &mut Vec<u32>, now: Nanos, step: &mut Step) -> Option<u64> {
         for _ in 0..self.fillings.waiting() {
             let Some((slot, begun, mut filling)) = self.fillings.waiting.pop_front() else { break };
             let Some((nsid, operation)) = filling.next() else { panic!("a filled range waits for its turn") };
-            let due = filling.due.unwrap_or_else(|| self.source_due(&filling, nsid, &operation, now));
-            if due > now {
-                filling.due = Some(due);
+            let len = operation.range().map_or(0, |(_, len)| len);
+            match filling.pays().filter(|_| filling.due.is_none()) {
+                Some(of) if owing.contains(&of) => {
+                    self.fillings.waiting.push_back((slot, begun, filling));
+                    continue;
+                }
+                Some(of) => {
+                    let buckets = self.shared.subsystem.buckets_of(&Whom::Namespace(of));
+                    filling.due = buckets.map(|buckets| buckets.take(1, len, now));
+                    owing.extend(filling.due.filter(|due| *due > now).map(|_| of));
+                }
+                None => {}
+            }
+            if let Some(due) = filling.due.filter(|due| *due > now) {
                 step.at(Some(due));
                 self.fillings.waiting.push_back((slot, begun, filling));
                 continue;
             }
             filling.due = None;
-            let len = operation.range().map_or(0, |(_, len)| len);
             match self.ready(nsid, &operation) {
                 Ok((place, payload)) => {
                     let kind = CommandKind::Fill(operation, filling);
@@ -285,18 +309,6 @@ impl<S: Store, F: Firmware<S>> Reactor<S, F> {
             return Some(len);
         }
         None
-    }
-
-    /// When a piece may be read: it counts as a read of the namespace that it comes from, whoever asks. What
-    /// goes to the command's own, and what its host may have, the command has paid for.
-    fn source_due(&self, filling: &Filling, nsid: u32, operation: &Operation, now: Nanos) -> Nanos {
-        match *operation {
-            Operation::Read { len, .. } if nsid != filling.nsid => {
-                let buckets = self.shared.subsystem.buckets_of(&Whom::Namespace(nsid));
-                buckets.map_or(now, |buckets| buckets.take(1, len, now))
-            }
-            _ => now,
-        }
     }
 
     /// What a piece needs.

@@ -108,10 +108,10 @@ pub struct Reactor<S: Store, F: Firmware<S> = ()> {
     next_slice: usize,
     commands: Slab<Command>,
     parked: VecDeque<Parked>,
-    /// Copies and fills of memory.
-    fillings: Fillings,
     /// While they are tried again: those at the front that have not been yet. The others came before them.
     untried: usize,
+    /// Copies and fills of memory.
+    fillings: Fillings,
     batch: Vec<Prepared>,
     detached: Vec<SubmissionEntry>,
     finished: Vec<(Token, Completion)>,

@@ -370,6 +370,27 @@ fn what_is_copied_counts_as_read_where_it_comes_from() {
     assert!(host.now.since(before) > 800_000_000);
 }
 
+/// Many copies of one host owe no more than the piece whose turn it is: another host, which shares the rate,
+/// waits for that and not for all of them.
+#[test]
+fn copies_that_wait_for_a_rate_take_turns_with_other_hosts() {
+    let subsystem = subsystem();
+    let second = Quota { bytes: Some(1 << 20), ..Quota::default() };
+    subsystem.limit([(Whom::Namespace(1), second)]);
+    let mut host = Host::of_all_sets(&subsystem, Config::default());
+    let mut other = Host::among(&subsystem, Config { cntlid: 2, ..Config::default() });
+    for cid in 0..20 {
+        let entry = long_copy(cid, &host);
+        host.submit(1, entry);
+    }
+    host.settle(300_000_000);
+    other.now = host.now;
+    other.submit(1, transfer(io::READ, 0, 8, FREE, 0));
+    // What is there in a quarter of a second is more than two pieces and the read.
+    other.settle(300_000_000);
+    assert!(other.completed(1).is_some_and(|done| done.status().is_success()));
+}
+
 #[test]
 fn what_is_protected_is_not_written() {
     let subsystem = Subsystem::new();
