@@ -6,6 +6,7 @@ use super::decode::{Decoding, Dictionary};
 use super::footer::{Chunk, Codec};
 use super::kind::{Kind, Physical};
 use super::page::{Header, Page, Unpacking};
+use super::spare::Spares;
 use super::thrift::Wrong;
 use crate::fuel::Fuel;
 
@@ -44,13 +45,15 @@ pub(super) enum Doing {
 
 /// How much a turn may do, and hold.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct Turn<'t> {
     /// Bytes that are made.
     pub(super) left: usize,
     /// Bytes that this column may hold.
     pub(super) room: usize,
     /// Bytes that are read beyond what is known to be wanted.
     pub(super) ahead: u64,
+    /// Buffers for what is read and made.
+    pub(super) spares: &'t mut Spares,
 }
 
 /// Bytes of a header, as most are, and more.
@@ -69,8 +72,9 @@ pub(super) struct Column {
     at: u64,
     to: u64,
     codec: Option<Codec>,
-    /// Bytes of the file from `base` on, and up to where they are wanted.
+    /// Bytes of the file, behind `gone` others from `base` on, and up to where they are wanted.
     buffer: Vec<u8>,
+    gone: usize,
     base: u64,
     wants: Option<u64>,
     /// Rows of pages that have not been opened.
@@ -112,7 +116,12 @@ impl Column {
 
     /// Which bytes it waits for.
     pub(super) fn wants(&self) -> Option<(u64, u64)> {
-        Some((self.base + self.buffer.len() as u64, self.wants?))
+        Some((self.end(), self.wants?))
+    }
+
+    /// Where the bytes that are there end.
+    fn end(&self) -> u64 {
+        self.base + (self.buffer.len() - self.gone) as u64
     }
 
     /// Takes what it waits for off the front of a piece.
@@ -129,7 +138,7 @@ impl Column {
 
     /// What it holds, and has asked for.
     pub(super) fn held(&self) -> usize {
-        let buffer = self.wants.map_or(self.buffer.len(), |to| (to - self.base) as usize);
+        let buffer = self.wants.map_or(self.buffer.len(), |to| self.gone + (to - self.base) as usize);
         buffer
             + self.unpacking.as_ref().map_or(0, |page| Unpacking::held(&page.header))
             + self.page.as_ref().map_or(0, Decoding::held)
@@ -137,7 +146,7 @@ impl Column {
     }
 
     /// Asks for the bytes up to there, and some more.
-    fn want(&mut self, to: u64, asked: &Asked, turn: &Turn) -> Result<Doing, Wrong> {
+    fn want(&mut self, to: u64, asked: &Asked, turn: &mut Turn<'_>) -> Result<Doing, Wrong> {
         // Of pages that are passed over the headers alone are looked at; few have fewer rows.
         let ahead = match self.skip {
             // Every value of it is looked at.
@@ -145,20 +154,32 @@ impl Column {
             0..=SMALL => turn.ahead,
             _ => turn.ahead.min(HEADER),
         };
-        let to = to.saturating_add(ahead).min(self.to);
+        // Little more is read with it.
+        let to = to.saturating_add(ahead);
+        let to = if to.saturating_add(ahead / 8) >= self.to { self.to } else { to };
         self.wants = Some(to);
+        self.buffer.drain(..std::mem::take(&mut self.gone));
         if self.held() > turn.room {
             return Err(LIMIT);
         }
-        let more = (to - self.base) as usize - self.buffer.len();
-        self.buffer.reserve_exact(more);
+        let all = (to - self.base) as usize;
+        if self.buffer.is_empty() {
+            turn.spares.give(std::mem::take(&mut self.buffer));
+            self.buffer = turn.spares.take(all);
+            self.buffer.clear();
+        } else {
+            self.buffer.reserve_exact(all - self.buffer.len());
+        }
         Ok(Doing::Bytes)
     }
 
     /// The next page begins there: what is before it is forgotten.
     fn go_to(&mut self, at: u64) {
-        let gone = usize::try_from(at - self.base).unwrap_or(usize::MAX).min(self.buffer.len());
-        self.buffer.drain(..gone);
+        let gone = usize::try_from(at - self.base).unwrap_or(usize::MAX);
+        self.gone = self.gone.saturating_add(gone);
+        if self.gone >= self.buffer.len() {
+            (self.gone, self.buffer) = (0, Vec::new());
+        }
         (self.at, self.base) = (at, at);
     }
 
@@ -212,19 +233,27 @@ impl Column {
     }
 
     /// Gives the page back, if the row at hand is in another.
-    pub(super) fn drop_page(&mut self) {
+    pub(super) fn drop_page(&mut self, spares: &mut Spares) {
         if self.value.is_none()
             && !self.has_page()
             && let Some(page) = self.page.take()
         {
             self.skip -= u64::from(page.left);
+            spares.give(page.into_bytes());
         }
     }
 
+    /// Gives its buffers back.
+    pub(super) fn end_with(self, spares: &mut Spares) {
+        spares.give(self.buffer);
+        self.page.into_iter().for_each(|page| spares.give(page.into_bytes()));
+        self.dictionary.into_iter().for_each(|dictionary| spares.give(dictionary.into_bytes()));
+    }
+
     /// Goes on until the page of the row at hand is there, bytes are missing, or the turn is over.
-    pub(super) fn advance(&mut self, asked: &Asked, turn: &mut Turn) -> Result<Doing, Wrong> {
+    pub(super) fn advance(&mut self, asked: &Asked, turn: &mut Turn<'_>) -> Result<Doing, Wrong> {
         while !self.has_page() {
-            self.drop_page();
+            self.drop_page(turn.spares);
             if turn.left == 0 {
                 return Ok(Doing::Work);
             }
@@ -232,7 +261,7 @@ impl Column {
                 let (whole, made) = unpacking.step()?;
                 turn.left = turn.left.saturating_sub(made);
                 if whole {
-                    self.open(asked)?;
+                    self.open(asked, turn.spares)?;
                 }
             } else if self.next_page(asked, turn)? == Doing::Bytes {
                 return Ok(Doing::Bytes);
@@ -243,15 +272,15 @@ impl Column {
     }
 
     /// Looks at the next page's header, and begins with the page.
-    fn next_page(&mut self, asked: &Asked, turn: &mut Turn) -> Result<Doing, Wrong> {
+    fn next_page(&mut self, asked: &Asked, turn: &mut Turn<'_>) -> Result<Doing, Wrong> {
         let codec = self.codec.unwrap_or(Codec::None);
         if self.left == 0 || self.at >= self.to {
             return Err("it ends before the rows of its row group");
         }
-        let end = self.base + self.buffer.len() as u64;
-        // What is behind it is moved.
-        turn.left = turn.left.saturating_sub(PASSED + self.buffer.len() / 32);
-        let header = Header::read(&self.buffer, codec, end < self.to)?;
+        let end = self.end();
+        turn.left = turn.left.saturating_sub(PASSED);
+        let here = self.buffer.get(self.gone..).unwrap_or_default();
+        let header = Header::read(here, codec, end < self.to)?;
         let Some(header) = header else { return self.want(end + 1, asked, turn) };
         let body = self.at + header.len as u64;
         let to = body + header.stored as u64;
@@ -287,18 +316,31 @@ impl Column {
         if self.held() + header.size + beside > turn.room {
             return Err(LIMIT);
         }
-        let rest = self.buffer.split_off((to - self.base) as usize);
-        let stored = std::mem::replace(&mut self.buffer, rest);
-        (self.at, self.base) = (to, to);
-        self.unpacking = Some(Unpacking::new(header, codec, stored)?);
+        // Whichever is less is moved: the page, or what is behind it.
+        let (own, rest) = here.split_at((to - self.base) as usize);
+        let mut moved = turn.spares.take(own.len().min(rest.len()));
+        moved.clear();
+        let (stored, from) = if own.len() < rest.len() {
+            moved.extend_from_slice(own);
+            self.go_to(to);
+            (moved, 0)
+        } else {
+            moved.extend_from_slice(rest);
+            self.buffer.truncate(self.gone + own.len());
+            (self.at, self.base) = (to, to);
+            (std::mem::replace(&mut self.buffer, moved), std::mem::take(&mut self.gone))
+        };
+        let bytes = if codec == Codec::None { Vec::new() } else { turn.spares.take(header.size) };
+        self.unpacking = Some(Unpacking::new(header, codec, (stored, from), bytes)?);
         Ok(Doing::Work)
     }
 
     /// A page is decompressed.
-    fn open(&mut self, asked: &Asked) -> Result<(), Wrong> {
+    fn open(&mut self, asked: &Asked, spares: &mut Spares) -> Result<(), Wrong> {
         let Some(unpacking) = self.unpacking.take() else { return Ok(()) };
         let Header { page, values, .. } = unpacking.header;
-        let bytes = unpacking.into_bytes();
+        let (bytes, stored) = unpacking.into_bytes();
+        spares.give(stored);
         let (levels, encoding) = match page {
             Page::Dictionary => {
                 let of = (asked.kind, asked.physical);

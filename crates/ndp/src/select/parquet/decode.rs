@@ -341,6 +341,11 @@ impl Dictionary {
         Ok(new)
     }
 
+    /// The page that it was made of.
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
     fn cell(&self, nth: u32, kind: Kind, physical: Physical) -> Result<Cell, Wrong> {
         const NONE: Wrong = "a number that the dictionary does not have";
         let nth = nth as usize;
@@ -575,6 +580,11 @@ impl Decoding {
     pub(super) fn held(&self) -> usize {
         let before = if let Values::DeltaText { before, .. } = &self.values { before.capacity() } else { 0 };
         self.bytes.len() + before
+    }
+
+    /// The page.
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
     }
 
     /// What the text of the value that was taken last lies in.

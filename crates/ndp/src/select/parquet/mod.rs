@@ -11,7 +11,8 @@
 //! # What it holds
 //! Of a footer (`footer::MAX_FOOTER`) what is asked for (`footer::MAX_CHUNKS`); of each column that is
 //! asked for a page and a dictionary, each of at most `page::MAX_PAGE`, and all of them together at most
-//! `BUDGET`; for one of them the window of its decompressor (32 MiB).
+//! `BUDGET`, and small ones an eighth to a quarter more; for one of them the window of its decompressor
+//! (32 MiB); of what is done with some buffers for what comes next (`spare`).
 
 mod column;
 mod decode;
@@ -19,6 +20,7 @@ mod footer;
 mod kind;
 mod page;
 mod prune;
+mod spare;
 mod thrift;
 
 use std::collections::BTreeMap;
@@ -35,6 +37,7 @@ use crate::fuel::Fuel;
 use column::{Asked, Column, Doing, Now, Turn};
 use footer::{Group, Wanted};
 use kind::{Kind, Meaning};
+use spare::Spares;
 
 /// Bytes of pages and dictionaries of all columns together.
 const BUDGET: usize = 128 << 20;
@@ -181,6 +184,7 @@ pub(super) struct File {
     /// The condition holds for it, and need not be asked.
     holds: bool,
     sides: [Side; 2],
+    spares: Spares,
 }
 
 impl File {
@@ -190,7 +194,8 @@ impl File {
         let before = |group: &Group| group.first.saturating_add(group.rows) <= from;
         let group = layout.groups.partition_point(before);
         let row = layout.groups.get(group).map_or(0, |group| from.saturating_sub(group.first));
-        File { layout, group, opened: false, row, done: false, holds: false, sides: Default::default() }
+        let (sides, spares) = Default::default();
+        File { layout, group, opened: false, row, done: false, holds: false, sides, spares }
     }
 
     /// The number of the row at hand, from 0 on.
@@ -208,7 +213,8 @@ impl File {
             Side { columns, at: self.row, doing: Doing::Nothing }
         };
         let (condition, others) = group.chunks.split_at(self.layout.asked.min(group.chunks.len()));
-        self.sides = [of(condition), of(others)];
+        let before = std::mem::replace(&mut self.sides, [of(condition), of(others)]);
+        before.into_iter().flat_map(|side| side.columns).for_each(|column| column.end_with(&mut self.spares));
         if let Some(side) = self.sides.iter_mut().find(|side| !side.columns.is_empty()) {
             let first = |nth: usize| self.layout.lead.is_none_or(|lead| lead == nth);
             side.columns.iter_mut().enumerate().for_each(|(nth, column)| column.lacks = first(nth));
@@ -319,14 +325,14 @@ impl File {
         }
         // Pages of columns that were passed over, too.
         let working = self.sides.iter_mut().filter(|side| side.doing == Doing::Work);
-        working.flat_map(|side| &mut side.columns).for_each(Column::drop_page);
+        working.flat_map(|side| &mut side.columns).for_each(|column| column.drop_page(&mut self.spares));
         let held = self.sides.iter().flat_map(|side| &side.columns).map(Column::held).sum();
         let group = self.group_number();
-        let File { layout, sides, .. } = self;
+        let File { layout, sides, spares, .. } = self;
         let columns = layout.columns.len().max(1);
         let (asked, rest) = layout.columns.split_at(layout.asked.min(layout.columns.len()));
         let ahead = (16 * AHEAD / columns as u64).clamp(4 << 10, AHEAD);
-        let mut turn = Turn { left: WORK, room: 0, ahead };
+        let mut turn = Turn { left: WORK, room: 0, ahead, spares };
         for (side, asked) in sides.iter_mut().zip([asked, rest]) {
             if side.doing == Doing::Work {
                 side.work(held, &mut turn, Whose { asked, group })?;
@@ -424,7 +430,7 @@ impl Side {
     }
 
     /// A step of the pages that its columns lack.
-    fn work(&mut self, held: usize, turn: &mut Turn, whose: Whose<'_>) -> Result<(), Fault> {
+    fn work(&mut self, held: usize, turn: &mut Turn<'_>, whose: Whose<'_>) -> Result<(), Fault> {
         let mut held = held;
         self.doing = Doing::Nothing;
         let columns = self.columns.iter_mut().zip(whose.asked).enumerate();

@@ -203,9 +203,15 @@ enum By {
 type Bytes = std::io::Cursor<Vec<u8>>;
 
 impl Unpacking {
-    /// Begins with a page's bytes as they are stored, behind its header.
-    pub(super) fn new(header: Header, codec: Codec, mut stored: Vec<u8>) -> Result<Unpacking, Wrong> {
-        let from = header.len.min(stored.len());
+    /// Begins with a page's bytes as they are stored, behind its header, which begins at a place of them.
+    /// `into`: what they are decompressed into, whatever lies in it.
+    pub(super) fn new(
+        header: Header,
+        codec: Codec,
+        (mut stored, from): (Vec<u8>, usize),
+        into: Vec<u8>,
+    ) -> Result<Unpacking, Wrong> {
+        let from = from.saturating_add(header.len).min(stored.len());
         let body = stored.get(from..).unwrap_or_default();
         if header.crc.is_some_and(|crc| crc32fast::hash(body) != crc) {
             return Err("its checksum is another");
@@ -219,8 +225,15 @@ impl Unpacking {
             return Ok(Unpacking { header, stored: Vec::new(), from: 0, plain, bytes: stored, by: By::None });
         }
         let (levels, packed) = body.split_at(plain.min(body.len()));
-        let mut bytes = Vec::with_capacity(header.size);
-        bytes.extend_from_slice(levels);
+        let mut bytes = into;
+        // What is decompressed at once is written over what lies there.
+        if matches!(codec, Codec::Snappy | Codec::Lz4) && !packed.is_empty() {
+            bytes.resize(header.size, 0);
+            bytes.iter_mut().zip(levels).for_each(|(byte, level)| *byte = *level);
+        } else {
+            bytes.clear();
+            bytes.extend_from_slice(levels);
+        }
         let from = stored.len().saturating_sub(packed.len());
         if packed.is_empty() && bytes.len() == header.size {
             // Nothing but levels.
@@ -257,7 +270,10 @@ impl Unpacking {
 
     /// Goes on. Whether all is there, and how many bytes were made.
     pub(super) fn step(&mut self) -> Result<(bool, usize), Wrong> {
-        let before = self.bytes.len();
+        let before = match self.by {
+            By::Snappy | By::Lz4 => self.plain,
+            _ => self.bytes.len(),
+        };
         let whole = self.go_on()?;
         let made = self.bytes.len().saturating_sub(before);
         Ok((whole, if whole { made } else { made.max(STEP) }))
@@ -274,13 +290,11 @@ impl Unpacking {
                 if snap::raw::decompress_len(packed).ok() != Some(left) {
                     return Err(SIZE);
                 }
-                self.bytes.resize(size, 0);
                 let into = self.bytes.get_mut(self.plain..).unwrap_or_default();
                 let done = snap::raw::Decoder::new().decompress(packed, into);
                 done.map_err(|_| CORRUPT)?;
             }
             By::Lz4 => {
-                self.bytes.resize(size, 0);
                 let into = self.bytes.get_mut(self.plain..).unwrap_or_default();
                 let done = lz4_flex::block::decompress_into(packed, into).map_err(|_| CORRUPT)?;
                 self.bytes.truncate(self.plain.saturating_add(done));
@@ -314,9 +328,9 @@ impl Unpacking {
         }
     }
 
-    /// The page.
-    pub(super) fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+    /// The page, and a buffer that is done with.
+    pub(super) fn into_bytes(self) -> (Vec<u8>, Vec<u8>) {
+        (self.bytes, self.stored)
     }
 }
 
