@@ -1,15 +1,18 @@
 //! `nearside yara`: rules of YARA over files, in the drive.
 
-use std::ffi::OsString;
-use std::io::Write;
+mod includes;
+
+use std::ffi::{OsStr, OsString};
+use std::io::{Read as _, Write};
 use std::os::unix::ffi::OsStringExt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use flate2::Compression;
+use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
-use nearside_fsrlib::{Code, Language, Operation, ProgramOptions};
+use nearside_fsrlib::{Code, Language, Operation, ProgramOptions, RuleParameters, Variable};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -19,9 +22,7 @@ use crate::failure::{Failure, Outcome};
 use crate::out::Out;
 use crate::run::{MOST_SENT, each_emitted};
 use crate::table::bytes_of;
-
-/// What the rules are told to have what matched said as well.
-const STRINGS: &[u8] = b"strings";
+use includes::Expanded;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,10 +30,12 @@ Examples:
   nearside yara -d disk.img -s rules.yar /bin/ls
   cat rules/*.yar | nearside yara -d disk.img -r - /home --json
   nearside yara -d disk.img --stored /etc/rules.yar -r /srv
+  nearside yara -d disk.img --define level=3 --define owner=ops rules.yar -r /srv
 
-Each line is a rule and the file that it matches, as yara's. The modules are pe, elf, macho, dotnet, dex, hash, math and string; there
-is no include, no external variable, and no clock. Matched are files of at most 128 MiB. A rule stops at a thousand matches of a
-string. Exit status: 0, 1 where a file could not be read or matched, 2 an error.";
+Each line is a rule and the file that it matches, as yara's. Files that rules include are read on this host, and looked for where the
+file is that includes them; rules in the volume include none. The modules are pe, elf, macho, dotnet, dex, hash, math and string; there
+is no clock. Matched are files of at most 128 MiB. A rule stops at a thousand matches of a string. Exit status: 0, 1 where a file could
+not be read or matched, 2 an error.";
 
 /// Match rules of YARA against files, in the drive
 #[derive(Args)]
@@ -47,6 +50,9 @@ pub struct YaraArgs {
     /// The rules are a file of the volume, by its absolute path: text of at most 4 MiB, or a gzip of it
     #[arg(long)]
     stored: bool,
+    /// An external variable of the rules (may be repeated): an integer, a number, true, false, or else a text
+    #[arg(long = "define", value_name = "NAME=VALUE", value_parser = defined)]
+    defined: Vec<(String, Variable)>,
     /// Every file below directories
     #[arg(short = 'r', long)]
     recursive: bool,
@@ -94,11 +100,19 @@ impl YaraArgs {
         self.print_strings || self.print_string_length
     }
 
+    /// The rules, where this host has them.
+    fn given(&self) -> Result<Option<Expanded>, Failure> {
+        if self.stored {
+            return Ok(None);
+        }
+        Ok(Some(Expanded::of(&self.rules, &unpacked(&self.rules, bytes_of(&self.rules)?)?)?))
+    }
+
     /// What it takes to match the rules.
-    fn options(&self) -> Result<ProgramOptions, Failure> {
-        let code = match self.stored {
-            true => Code::Stored(self.rules.clone().into_vec()),
-            false => Code::Given(packed(bytes_of(&self.rules)?)?),
+    fn options(&self, given: Option<&Expanded>) -> Result<ProgramOptions, Failure> {
+        let code = match given {
+            None => Code::Stored(self.rules.clone().into_vec()),
+            Some(given) => Code::Given(packed(&given.text)?),
         };
         if let Code::Given(packed) = &code
             && packed.len() > MOST_SENT
@@ -112,7 +126,7 @@ impl YaraArgs {
         Ok(ProgramOptions {
             language: Language::Yara,
             code,
-            parameters: if self.strings() { STRINGS.to_vec() } else { Vec::new() },
+            parameters: RuleParameters { strings: self.strings(), variables: self.defined.clone() }.put()?,
             fuel: self.timeout.map_or(0, |seconds| seconds * 1_000_000_000),
         })
     }
@@ -171,13 +185,30 @@ impl YaraArgs {
 }
 
 /// Rules as they are sent: a gzip, since they are text and may be long.
-fn packed(text: Vec<u8>) -> Result<Vec<u8>, Failure> {
+fn packed(text: &[u8]) -> Result<Vec<u8>, Failure> {
     if text.len() < 4096 {
-        return Ok(text);
+        return Ok(text.to_vec());
     }
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
-    gzip.write_all(&text)?;
+    gzip.write_all(text)?;
     Ok(gzip.finish()?)
+}
+
+/// Rules' text, of which they may be a gzip.
+fn unpacked(name: &OsStr, bytes: Vec<u8>) -> Result<Vec<u8>, Failure> {
+    if !bytes.starts_with(&[0x1f, 0x8b]) {
+        return Ok(bytes);
+    }
+    let mut text = Vec::new();
+    let unpacked = MultiGzDecoder::new(&*bytes).take(includes::MOST as u64 + 1).read_to_end(&mut text);
+    let failed = |error| Failure::Message(format!("{}: its gzip: {error}", name.to_string_lossy()));
+    unpacked.map(|_| text).map_err(failed)
+}
+
+/// An external variable as it is written.
+fn defined(text: &str) -> Result<(String, Variable), String> {
+    let (name, value) = text.split_once('=').ok_or("it is NAME=VALUE")?;
+    Ok((name.to_owned(), Variable::of(value.as_bytes())?))
 }
 
 /// A value of metadata, as yara shows it.
@@ -198,7 +229,17 @@ fn escaped(value: &Value) -> String {
 }
 
 pub fn run(mut args: YaraArgs) -> Outcome {
-    let operation = Operation::Program(Box::new(args.options()?));
+    let given = args.given()?;
+    let operation = Operation::Program(Box::new(args.options(given.as_ref())?));
+    match (matched(&mut args, &operation), given) {
+        (Err(Failure::Message(said)), Some(given)) => {
+            Err(Failure::Message(given.placed(&said).unwrap_or(said)))
+        }
+        (outcome, _) => outcome,
+    }
+}
+
+fn matched(args: &mut YaraArgs, operation: &Operation) -> Outcome {
     let mut out = Out::new();
     let mut drive = Drive::open_for(&args.drive, &mut args.paths)?;
     // A file's rules; the file may be named again, where its answer comes in parts.
@@ -217,7 +258,7 @@ pub fn run(mut args: YaraArgs) -> Outcome {
     };
     // The strings of a rule that is not wanted are not either.
     let mut wanted = false;
-    let code = each_emitted(&mut drive, &args.paths, args.recursive, &operation, |name, record| {
+    let code = each_emitted(&mut drive, &args.paths, args.recursive, operation, |name, record| {
         let Some(record) = record else {
             if count.as_ref().is_none_or(|(last, _)| last != name) {
                 counted(&mut out, count.replace((name.to_vec(), 0)))?;

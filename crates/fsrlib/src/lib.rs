@@ -43,8 +43,8 @@ pub use nearside_near_data::{
     EXTENT_INLINE, EXTENT_ZEROS, Element, Failure, FileEntry, Function, GatherOptions, Globs, Inodes,
     Language, Literal, MAX_COLUMNS, MAX_GROUPS, MAX_NEAREST, MAX_PARAMETERS, MAX_PATH, Measure,
     NearestOptions, Operation, ParseError, Pooling, ProgramOptions, Reading, Record, Recovered, Reply,
-    Request, RowFormat, SearchOptions, SearchTotals, SelectOptions, Table, Target, Term, VolumeRecord,
-    fnmatch,
+    Request, RowFormat, RuleParameters, SearchOptions, SearchTotals, SelectOptions, Table, Target, Term,
+    Variable, VolumeRecord, fnmatch,
 };
 pub use nearside_spec::log::NearDataLog;
 pub use queue::{Encoding, QueueTransport, VfioUserTransport};

@@ -40,6 +40,15 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// Why it is no program, in a sentence.
     fn compile(&self, code: &[u8]) -> Result<Arc<dyn Program>, String>;
+
+    /// Compiles with the part of a command's parameters that is
+    /// [compiled in](nearside_near_data::ProgramOptions::compiled_in).
+    ///
+    /// # Errors
+    /// The same.
+    fn compile_with(&self, code: &[u8], _parameters: &[u8]) -> Result<Arc<dyn Program>, String> {
+        self.compile(code)
+    }
 }
 
 /// A compiled program.

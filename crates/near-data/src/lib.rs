@@ -27,8 +27,8 @@ pub use operations::{
     Aggregate, Answer, Code, ColumnType, Comparison, Digest, Element, Function, GatherOptions, KINDS, Kind,
     Language, Literal, MAX_AGGREGATES, MAX_COLUMN_NAME, MAX_COLUMNS, MAX_FIELDS, MAX_NEAREST, MAX_PARAMETERS,
     MAX_REGEX_NEST, MAX_REGEX_TEXT, MAX_REGEXES, MAX_ROW_GROUPS, MAX_TERM_TEXT, MAX_TERMS, Measure,
-    NearestOptions, Operation, ParseError, Pooling, ProgramOptions, RowFormat, SearchOptions, SelectOptions,
-    Table, Term,
+    NearestOptions, Operation, ParseError, Pooling, ProgramOptions, RowFormat, RuleParameters, SearchOptions,
+    SelectOptions, Table, Term, Variable,
 };
 pub use paths::Paths;
 

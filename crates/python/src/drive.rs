@@ -15,8 +15,8 @@ use nearside_embedded::{drives_of, images_in};
 use nearside_fsrlib::driver::tcp::Recovery;
 use nearside_fsrlib::driver::{Policy, tcp};
 use nearside_fsrlib::{
-    Ask, Code, Credentials, Digest, Error, Language, Operation, ProgramOptions, Record, SearchOptions,
-    Target, VolumeRecord, own_credentials,
+    Ask, Code, Credentials, Digest, Error, Language, Operation, ProgramOptions, Record, RuleParameters,
+    SearchOptions, Target, Variable, VolumeRecord, own_credentials,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -118,6 +118,36 @@ pub(crate) fn images(py: Python<'_>, folder: Vec<u8>) -> PyResult<Vec<Bound<'_, 
         Ok(found) => Ok(in_bytes(py, &found)),
         Err(error) => Err(failure::of_drive(py, error.kind(), &format!("{}: {error}", folder.display()))),
     }
+}
+
+/// The value of an external variable of rules.
+#[derive(FromPyObject)]
+enum Value {
+    // A truth is an integer as well.
+    Boolean(bool),
+    Integer(i64),
+    Float(f64),
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+/// What rules of YARA are told, as a program's parameters.
+#[pyfunction]
+pub(crate) fn rule_parameters<'py>(
+    py: Python<'py>,
+    strings: bool,
+    variables: Vec<(String, Value)>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let value = |value| match value {
+        Value::Boolean(value) => Variable::Boolean(value),
+        Value::Integer(value) => Variable::Integer(value),
+        Value::Float(value) => Variable::Float(value),
+        Value::Text(text) => Variable::Text(text.into_bytes()),
+        Value::Bytes(bytes) => Variable::Text(bytes),
+    };
+    let variables = variables.into_iter().map(|(name, given)| (name, value(given))).collect();
+    let put = RuleParameters { strings, variables }.put();
+    put.map(|bytes| PyBytes::new(py, &bytes)).map_err(|why| failure::of_word(py, &why))
 }
 
 fn in_bytes<'py>(py: Python<'py>, names: &[OsString]) -> Vec<Bound<'py, PyBytes>> {

@@ -26,7 +26,7 @@ pub use open::{AnySession, How, Refusal};
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]
-    use crate::drive::{Drive, drives, images};
+    use crate::drive::{Drive, drives, images, rule_parameters};
     #[pymodule_export]
     use crate::files::{Emissions, Entries, Entry, Match, Matches, Values};
     #[pymodule_export]

@@ -4,6 +4,7 @@ import gzip
 import io
 import os
 import re
+import typing
 
 import duckdb
 import fsspec
@@ -169,6 +170,17 @@ def test_rules_are_matched_in_the_drive(drive, other, tree):
     assert seen == {"/etc/hostname"} and "/secret" in {error.filename for error in errors}
     with pytest.raises(nearside.RequestError, match="line 1:"):
         list(drive.yara("rule a { condition: foo }", "/etc/hostname"))
+    # As their types are, not as they look.
+    told = 'rule told { condition: n == 7 and f > 0.5 and is and text == "7" and bytes == "\\xff" }'
+    variables: dict[str, typing.Any] = {"n": 7, "f": 0.75, "is": True, "text": "7", "bytes": b"\xff"}
+    assert [rule.name for rule in drive.yara(told, "/etc/hostname", variables=variables)] == ["told"]
+    assert not list(drive.yara(told, "/etc/hostname", variables={**variables, "is": False}))
+    for wrong in [{"not a name": 1}, {"nul": "\0"}]:
+        with pytest.raises(nearside.RequestError, match="not a name|a NUL"):
+            drive.yara(told, "/etc/hostname", variables=wrong)
+    for wrong in [{"n": [1]}, {"n": 1 << 64}]:
+        with pytest.raises((TypeError, OverflowError)):
+            drive.yara(told, "/etc/hostname", variables=wrong)
 
 
 def test_pandas_reads_within_a_volume(image, tree, monkeypatch):

@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use boreal::compiler::{CompilerBuilder, CompilerParams};
+use boreal::compiler::{CompilerBuilder, CompilerParams, ExternalValue};
 use boreal::module;
 use boreal::scanner::{ScanError, ScanParams, Scanner};
 use nearside_dma::cpu::{thread_work_ns, worked_elsewhere};
 use nearside_ndp::program::{self, Begin, Emitted, Step, max_code};
-use nearside_near_data::Language;
+use nearside_near_data::{Language, RuleParameters, Variable};
 
 use said::Said;
 
@@ -39,8 +39,6 @@ const SHOWN: usize = 512;
 /// Stack of what compiles rules, and what more of it each byte of their text may take.
 const STACK: usize = 4 << 20;
 const STACK_PER_BYTE: usize = 256;
-/// What it is told to have what matched shown as well.
-pub const STRINGS: &[u8] = b"strings";
 
 /// Has this process' drives match rules.
 pub fn install() {
@@ -56,11 +54,16 @@ pub struct Engine {
 
 impl program::Engine for Engine {
     fn compile(&self, code: &[u8]) -> Result<Arc<dyn program::Program>, String> {
+        self.compile_with(code, &[])
+    }
+
+    fn compile_with(&self, code: &[u8], parameters: &[u8]) -> Result<Arc<dyn program::Program>, String> {
         let text = text(code)?;
+        let told = RuleParameters::take(parameters)?;
         let len = text.len();
         // A long row of operators is a tree as deep, which is taken apart by recursion.
         let compile = std::thread::Builder::new().stack_size(STACK + len.saturating_mul(STACK_PER_BYTE));
-        let compile = compile.spawn(move || (compiled(&text), thread_work_ns()));
+        let compile = compile.spawn(move || (compiled(&text, told.variables), thread_work_ns()));
         let ended = compile.map_err(|error| error.to_string())?.join();
         let (scanner, cost) = ended.map_err(|_| "what compiles them has failed".to_owned())?;
         worked_elsewhere(cost);
@@ -69,8 +72,8 @@ impl program::Engine for Engine {
     }
 }
 
-/// Compiles a text.
-fn compiled(text: &str) -> Result<Scanner, String> {
+/// Compiles a text that knows these external variables.
+fn compiled(text: &str, variables: Vec<(String, Variable)>) -> Result<Scanner, String> {
     let mut builder = CompilerBuilder::default();
     // Not the clock: the same rules say the same of the same bytes.
     builder = builder.add_module(module::Math).add_module(module::String_).add_module(module::Hash);
@@ -78,10 +81,22 @@ fn compiled(text: &str) -> Result<Scanner, String> {
     builder = builder.add_module(module::Dotnet).add_module(module::Dex);
     let mut compiler = builder.build();
     compiler.set_params(CompilerParams::default().disable_includes(true));
+    for (name, value) in variables {
+        compiler.define_symbol(name, external(value));
+    }
     compiler.add_rules_str(text).map_err(|error| place(&error.to_string()))?;
     let mut scanner = compiler.finalize();
     scanner.set_scan_params(ScanParams::default().string_max_nb_matches(MATCHES).match_max_length(SHOWN));
     Ok(scanner)
+}
+
+fn external(value: Variable) -> ExternalValue {
+    match value {
+        Variable::Integer(value) => value.into(),
+        Variable::Float(value) => value.into(),
+        Variable::Boolean(value) => value.into(),
+        Variable::Text(bytes) => bytes.into(),
+    }
 }
 
 /// The rules' text.
@@ -126,11 +141,7 @@ impl program::Program for Rules {
         if file.offset > 0 {
             return Err("rules are matched against whole files".to_owned());
         }
-        let strings = match &*file.parameters {
-            [] => false,
-            STRINGS => true,
-            other => return Err(format!("rules are told nothing like {:?}", String::from_utf8_lossy(other))),
-        };
+        let RuleParameters { strings, .. } = RuleParameters::take(&file.parameters)?;
         let room = Room::take(&self.taken, file.size)
             .ok_or("so much is matched here now that there is no room for the file")?;
         let params = self.scanner.scan_params().clone();

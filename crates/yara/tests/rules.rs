@@ -1,9 +1,13 @@
 //! Rules, as a drive has them matched: what is said, what is refused, and what ends them.
 
 use nearside_ndp::program::{Begin, Engine as _, Program, Step};
-use nearside_yara::{Engine, MAX_FILE, STRINGS};
+use nearside_near_data::{RuleParameters, Variable};
+use nearside_yara::{Engine, MAX_FILE};
 use std::io::Write as _;
 use std::sync::Arc;
+
+/// What they are told to have what matched said as well.
+const STRINGS: &[u8] = b"strings";
 
 fn begin(size: usize, parameters: &[u8]) -> Begin {
     Begin { parameters: parameters.into(), size: size as u64, offset: 0, fuel: 10_000_000_000 }
@@ -119,6 +123,31 @@ fn what_is_no_rule_is_refused_with_its_place() {
         let refused = move || Engine::default().compile(text.as_bytes()).unwrap_err();
         assert!(std::thread::spawn(refused).join().is_ok());
     }
+}
+
+#[test]
+fn external_variables_are_compiled_in() {
+    let compile = |text: &str, variables: Vec<(&str, Variable)>| {
+        let variables = variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let parameters = RuleParameters { strings: true, variables }.put().unwrap();
+        Engine::default().compile_with(text.as_bytes(), RuleParameters::compiled(&parameters))
+    };
+    let text = "rule a { condition: n == -3 and f > 0.5 and is and t contains \"a\\xff\" }";
+    let all = |n| {
+        let text = Variable::Text(b"xa\xff".into());
+        let float = ("f", Variable::Float(0.75));
+        vec![("n", Variable::Integer(n)), float, ("is", Variable::Boolean(true)), ("t", text)]
+    };
+    let matching = compile(text, all(-3)).unwrap();
+    assert_eq!(said(&matching, begin(1, STRINGS), b"x", 1).unwrap().len(), 1);
+    // A run is told its own once more, beside what it is to say.
+    let told = b"strings\0in=-3";
+    assert_eq!(said(&matching, begin(1, told), b"x", 1).unwrap().len(), 1);
+    assert!(said(&compile(text, all(3)).unwrap(), begin(1, b""), b"x", 1).unwrap().is_empty());
+    let missing = compile(text, all(-3)[1..].to_vec()).unwrap_err();
+    assert!(missing.contains("unknown identifier \"n\""), "{missing}");
+    let wrong = Engine::default().compile_with(text.as_bytes(), b"\0in=1\0in=2").unwrap_err();
+    assert!(wrong.contains("n: defined twice"), "{wrong}");
 }
 
 #[test]

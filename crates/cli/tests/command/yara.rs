@@ -65,6 +65,9 @@ fn fill(tree: &Path, random: &mut Random) {
         fs::write(folder.join(format!("{n}.bin")), bytes).unwrap();
     }
     fs::copy("/bin/true", tree.join("true")).unwrap();
+    // Of these rules tell nothing of what they are matched against.
+    fs::write(tree.join("own.yar"), "rule one { condition: n == 1 }").unwrap();
+    fs::write(tree.join("including.yar"), "include \"/own.yar\"").unwrap();
 }
 
 /// A volume, and the rules beside it; `None`: it cannot be made here.
@@ -157,6 +160,103 @@ fn a_rule_and_its_strings_as_json() {
 }
 
 #[test]
+fn rules_include_others_and_know_external_variables() {
+    let test = "command::rules_include_others_and_know_external_variables";
+    let Some((volume, _)) = files(test) else { return };
+    let beside = volume.folder.path();
+    fs::create_dir_all(beside.join("more/deep")).unwrap();
+    let main = [
+        r#"include "rules.yar" // include "nowhere.yar""#,
+        r#"/* include "nowhere.yar" */ include "more/own.yar""#,
+        r#"rule last { meta: m = "include \"nowhere.yar\"" strings: $r = /include "nowhere.yar"|needle/"#,
+        "  condition: $r and own }",
+    ];
+    let main = main.join("\n");
+    fs::write(beside.join("main.yar"), main).unwrap();
+    fs::write(
+        beside.join("more/own.yar"),
+        "include \"deep/inner.yar\"\nrule own { condition: inner or level > 8 }",
+    )
+    .unwrap();
+    let inner = "rule inner { condition: owner == \"ops=1\" and ratio < 0.5 and on and level == 7 }";
+    fs::write(beside.join("more/deep/inner.yar"), inner).unwrap();
+    let main = beside.join("main.yar").to_str().unwrap().to_owned();
+    let store = format!("file:{}", volume.image.display());
+    let served = serve_with(&["--read-only", "--trust", "--rules", "--store", &store]);
+    for [level, owner] in
+        [["level=7", "owner=ops=1"], ["level=-7", "owner=ops=1"], ["level=9", "owner=1.2.3"]]
+    {
+        let defined = |word: &'static str| {
+            ["ratio=0.25", "on=true", level, owner]
+                .into_iter()
+                .flat_map(move |one| [word, one])
+                .collect::<Vec<_>>()
+        };
+        let theirs = others(&[&["-r"][..], &defined("-d")].concat(), &main, &volume.tree);
+        assert!(theirs.len() > 10, "{theirs:?}");
+        for (drive, how) in ways(&volume.image, Path::new(&served.drive)) {
+            let words = [&["-r"][..], &defined("--define"), &[&*main, "/"], how].concat();
+            assert_eq!(sorted(&on(drive, "yara", &words).good(), ""), theirs, "{level} {how:?}");
+        }
+    }
+    // From the volume, the same rules are compiled anew for other values.
+    let (drive, words) = (Path::new(&served.drive), ["--stored", "/own.yar", "/true"]);
+    for (value, names) in [("1", "one /true\n"), ("2", ""), ("1", "one /true\n")] {
+        let defined = format!("n={value}");
+        assert_eq!(on(drive, "yara", &[&words[..], &["--define", &defined]].concat()).good(), names);
+    }
+    let ran = on(drive, "yara", &words);
+    assert!(ran.code == 2 && ran.err.contains("unknown identifier \"n\""), "{}", ran.err);
+    let ran = on(drive, "yara", &["--stored", "/including.yar", "/true"]);
+    assert!(ran.code == 2 && ran.err.contains("line 1:") && ran.err.contains("include"), "{}", ran.err);
+}
+
+#[test]
+fn what_is_wrong_with_an_include_or_a_variable_is_said() {
+    let test = "command::what_is_wrong_with_an_include_or_a_variable_is_said";
+    let Some((volume, rules)) = files(test) else { return };
+    let beside = volume.folder.path();
+    fs::create_dir(beside.join("more")).unwrap();
+    let file = |name: &str, text: &str| {
+        fs::write(beside.join(name), text).unwrap();
+        beside.join(name).to_str().unwrap().to_owned()
+    };
+    file("wrong.yar", "rule a { condition: true }\n\n  rule b { condition: foo }");
+    file("circle.yar", "include \"more/../around.yar\"");
+    for depth in 0..17 {
+        file(&format!("deep{depth}.yar"), &format!("include \"deep{}.yar\"", depth + 1));
+    }
+    file("deep17.yar", "");
+    for (text, said) in [
+        ("\ninclude \"wrong.yar\"", "wrong.yar:3:"),
+        ("rule c { condition: true }\ninclude \"deep17.yar\" rule d { condition: bar }", "around.yar:2:"),
+        ("include \"circle.yar\"", "circle.yar:1: include"),
+        ("include \"none.yar\"", "none.yar\": No such file or directory"),
+        ("include \"more\"", "more\": Is a directory"),
+        ("\n\ninclude \"deep0.yar\"", "more than 16 deep"),
+    ] {
+        let around = file("around.yar", text);
+        let ran = volume.run("yara", &[&around, "/true"]);
+        assert!(ran.code == 2 && ran.err.contains(said), "{said}: {}", ran.err);
+        assert!(
+            !Command::new("yara").arg(&around).arg("/bin/true").output().unwrap().status.success(),
+            "{said}"
+        );
+    }
+    for (defined, said) in [
+        (&["n"][..], "NAME=VALUE"),
+        (&["n-a=1"], "n-a"),
+        (&["n=99999999999999999999"], "no integer of 64 bits"),
+        (&["n=1", "n=2"], "n: defined twice"),
+    ] {
+        let words: Vec<&str> =
+            defined.iter().flat_map(|one| ["--define", one]).chain([&*rules, "/true"]).collect();
+        let ran = volume.run("yara", &words);
+        assert!(ran.code == 2 && ran.err.contains(said), "{said}: {}", ran.err);
+    }
+}
+
+#[test]
 fn what_is_wrong_with_rules_is_said() {
     let Some((volume, rules)) = files("command::what_is_wrong_with_rules_is_said") else { return };
     let beside = volume.folder.path();
@@ -171,7 +271,7 @@ fn what_is_wrong_with_rules_is_said() {
     let noise: String = (0..200_000).map(|_| char::from(b'a' + random.below(26) as u8)).collect();
     let large = file("large.yar", format!("// {noise}\nrule a {{ condition: true }}").as_bytes());
     let cases: [(&[&str], i32, &str); 7] = [
-        (&[&unknown, "/true"], 2, "line 2:"),
+        (&[&unknown, "/true"], 2, "unknown.yar:2:13:"),
         (
             &[&slow, "/true", "-a", "1"],
             1,

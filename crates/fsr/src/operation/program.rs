@@ -23,15 +23,17 @@ const SKIPPED: u64 = 128 << 10;
 
 /// A compiled program and what it was compiled from.
 pub(crate) struct Compiled {
-    language: Language,
-    code: Vec<u8>,
+    source: Source,
     program: Arc<dyn Program>,
 }
 
-impl Compiled {
-    fn is(&self, language: Language, code: &[u8]) -> bool {
-        self.language == language && self.code == code
-    }
+/// What a program is compiled from.
+#[derive(PartialEq, Eq)]
+struct Source {
+    language: Language,
+    code: Vec<u8>,
+    /// What of the command's parameters is compiled in.
+    parameters: Vec<u8>,
 }
 
 /// Why there is none that runs programs of a language.
@@ -98,22 +100,25 @@ impl ProgramOverFiles {
             Code::Given(code) => code.clone(),
             Code::Stored(_) => stored,
         };
-        let (kept, invalid) = (retriever.programs.clone(), |why| invalid("", why));
-        let known = media.offload(move || match kept.get(|one: &Compiled| one.is(language, &code)) {
+        let invalid = |why| invalid("", why);
+        let source = Source { language, code, parameters: options.compiled_in().to_vec() };
+        let kept = retriever.programs.clone();
+        let known = media.offload(move || match kept.get(|one: &Compiled| one.source == source) {
             Some(program) => Ok(program),
-            None => Err(code),
+            None => Err(source),
         });
         let program = match known.await {
             Ok(program) => program,
-            Err(code) => {
+            Err(source) => {
                 let kept = retriever.programs.clone();
                 let compile = move || -> Result<_, String> {
                     // Another command may have been before.
-                    if let Some(program) = kept.get(|one: &Compiled| one.is(language, &code)) {
+                    if let Some(program) = kept.get(|one: &Compiled| one.source == source) {
                         return Ok(program);
                     }
-                    let program = program::engine(language)?.compile(&code)?;
-                    Ok(kept.keep(Compiled { language, code, program }))
+                    let program =
+                        program::engine(language)?.compile_with(&source.code, &source.parameters)?;
+                    Ok(kept.keep(Compiled { source, program }))
                 };
                 let busy = || Err("there is no thread to compile it, try it again".to_owned());
                 media.offload_long(compile).await.unwrap_or_else(busy).map_err(invalid)?

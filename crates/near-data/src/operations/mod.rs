@@ -3,12 +3,14 @@
 
 mod checksum;
 mod program;
+mod rules;
 mod search;
 mod select;
 mod table;
 
 pub use checksum::Digest;
 pub use program::{Code, Language, MAX_PARAMETERS, ProgramOptions};
+pub use rules::{RuleParameters, Variable};
 pub use search::{Answer, SearchOptions};
 pub use select::{
     Aggregate, ColumnType, Comparison, Function, Literal, MAX_AGGREGATES, MAX_COLUMN_NAME, MAX_FIELDS,

@@ -14,7 +14,7 @@ pub struct ProgramOptions {
     pub language: Language,
     /// What to run.
     pub code: Code,
-    /// What the program is told, at most [`MAX_PARAMETERS`].
+    /// What the program is told, at most [`MAX_PARAMETERS`]; rules, [what they know](super::RuleParameters).
     pub parameters: Vec<u8>,
     /// Instructions, about, that it may take for a file, or nanoseconds where nobody counts instructions; 0:
     /// 10^9, and a thousand for each byte of the file.
@@ -52,6 +52,15 @@ impl Default for ProgramOptions {
 }
 
 impl ProgramOptions {
+    /// The part of the parameters without which the code cannot be compiled.
+    #[must_use]
+    pub fn compiled_in(&self) -> &[u8] {
+        match self.language {
+            Language::WebAssembly => &[],
+            Language::Yara => super::RuleParameters::compiled(&self.parameters),
+        }
+    }
+
     /// Where its language begins: in the word that says its place, and in the bits of its options.
     pub const LANGUAGE: u32 = 8;
     /// Bit 0: code that comes with the request; bit 1: code in the volume; from bit 8 on: the

@@ -585,6 +585,7 @@ class Drive:
         path: Path,
         *,
         strings: bool = False,
+        variables: typing.Mapping[str, bool | int | float | str | bytes] | None = None,
         timeout: float | None = None,
         recursive: bool = False,
         include: typing.Iterable[Pattern] = (),
@@ -595,9 +596,11 @@ class Drive:
         """Has the drive match rules of YARA against a file, and gives the rules that match.
 
         Args:
-            rules: Their text, or a gzip of it as bytes; or, as a ``PathLike``, where they are in the volume.
+            rules: Their text, or a gzip of it as bytes; or, as a ``PathLike``, where they are in the volume. They include
+                no other file.
             path: A file; with ``recursive``, every file below a directory, of those that match.
             strings: Say where strings of the rules were found as well.
+            variables: The rules' external variables, and their values.
             timeout: Seconds after which a file is given up: 1, and 1 more for each MB of it.
             recursive: Every file below a directory.
             include: Globs, as in :meth:`search`.
@@ -614,7 +617,7 @@ class Drive:
             "program": os.fsencode(rules) if stored else gzip.compress(rules.encode()) if isinstance(rules, str) else rules,
             "stored": stored,
             "rules": True,
-            "parameters": b"strings" if strings else b"",
+            "parameters": _native.rule_parameters(strings, list((variables or {}).items())),
             "fuel": 0 if timeout is None else max(1, int(timeout * 1e9)),
         }
         tree = _tree(path, include, exclude, max_depth, onerror)

@@ -108,13 +108,14 @@ def yara(
     drives: typing.Iterable[str],
     rules: str,
     *paths: Path,
+    variables: typing.Mapping[str, bool | int | float | str | bytes] | None = None,
     timeout: float = 300.0,
     retries: int = 1,
     unreadable: str = "raise",
     options: typing.Mapping[str, typing.Any] | None = None,
 ) -> ray.data.Dataset:
     """Files below paths of many drives that rules of YARA match: ``drive``, ``path``, ``rule``, ``tags``."""
-    return _read(_Yara(rules, _onerror(unreadable)), drives, paths or ("/",), timeout, retries, options)
+    return _read(_Yara(rules, {"variables": variables, **_onerror(unreadable)}), drives, paths or ("/",), timeout, retries, options)
 
 
 def aggregate(
