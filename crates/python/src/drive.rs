@@ -122,7 +122,7 @@ pub(crate) fn images(py: Python<'_>, folder: Vec<u8>) -> PyResult<Vec<Bound<'_, 
 
 /// The value of an external variable of rules.
 #[derive(FromPyObject)]
-enum Value {
+pub(crate) enum Value {
     // A truth is an integer as well.
     Boolean(bool),
     Integer(i64),
