@@ -94,7 +94,7 @@ impl Package<'_> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = std::env::join_paths([folder].into_iter().chain(std::env::split_paths(&path)));
         let mut maturin = Command::new(python);
-        maturin.args(["-m", "maturin", "build", "--locked", "--profile", "dev", "--auditwheel", "skip"]);
+        maturin.args(["-m", "maturin", "build", "--locked", "--profile", "dev"]);
         maturin.args(["--compression-method", "stored", "--out"]).arg(&out).arg("--interpreter").arg(python);
         must(maturin.current_dir(self.home).env("PATH", path.unwrap()).env("CARGO", cargo));
         fs::read_dir(out).unwrap().next().unwrap().unwrap().path()
