@@ -114,19 +114,20 @@ impl YaraArgs {
             None => Code::Stored(self.rules.clone().into_vec()),
             Some(given) => Code::Given(packed(&given.text)?),
         };
+        let parameters = RuleParameters { strings: self.strings(), variables: self.defined.clone() }.put()?;
         if let Code::Given(packed) = &code
-            && packed.len() > MOST_SENT
+            && packed.len() + parameters.len() > MOST_SENT
         {
-            let (file, n) = (self.rules.to_string_lossy(), packed.len());
+            let (file, n) = (self.rules.to_string_lossy(), packed.len() + parameters.len());
             return Err(Failure::Message(format!(
-                "{file}: {n} bytes, compressed, do not go with a command, which takes {MOST_SENT}: copy it into the \
-                 volume and say --stored, or match parts of it"
+                "{file}: {n} bytes, compressed and with what is defined, do not go with a command, which takes \
+                 {MOST_SENT}: copy it into the volume and say --stored, or match parts of it"
             )));
         }
         Ok(ProgramOptions {
             language: Language::Yara,
             code,
-            parameters: RuleParameters { strings: self.strings(), variables: self.defined.clone() }.put()?,
+            parameters,
             fuel: self.timeout.map_or(0, |seconds| seconds * 1_000_000_000),
         })
     }

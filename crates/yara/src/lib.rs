@@ -11,13 +11,14 @@
 
 mod said;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::io::Read as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use boreal::compiler::{CompilerBuilder, CompilerParams, ExternalValue};
+use boreal::compiler::{AddRuleError, CompilerBuilder, CompilerParams, ExternalValue};
 use boreal::module;
 use boreal::scanner::{ScanError, ScanParams, Scanner};
 use nearside_dma::cpu::{thread_work_ns, worked_elsewhere};
@@ -81,11 +82,15 @@ fn compiled(text: &str, variables: Vec<(String, Variable)>) -> Result<Scanner, S
     builder = builder.add_module(module::Dotnet).add_module(module::Dex);
     let mut compiler = builder.build();
     compiler.set_params(CompilerParams::default().disable_includes(true));
+    let names: HashSet<String> = variables.iter().map(|(name, _)| name.clone()).collect();
     for (name, value) in variables {
         compiler.define_symbol(name, external(value));
     }
-    compiler.add_rules_str(text).map_err(|error| place(&error.to_string()))?;
+    compiler.add_rules_str(text).map_err(|error| place(&error, text))?;
     let mut scanner = compiler.finalize();
+    if let Some(rule) = scanner.rules().find(|rule| names.contains(rule.name)) {
+        return Err(format!("rule {}: an external variable has its name", rule.name));
+    }
     scanner.set_scan_params(ScanParams::default().string_max_nb_matches(MATCHES).match_max_length(SHOWN));
     Ok(scanner)
 }
@@ -94,7 +99,8 @@ fn external(value: Variable) -> ExternalValue {
     match value {
         Variable::Integer(value) => value.into(),
         Variable::Float(value) => value.into(),
-        Variable::Boolean(value) => value.into(),
+        // As yara's, which are compared with integers.
+        Variable::Boolean(value) => i64::from(value).into(),
         Variable::Text(bytes) => bytes.into(),
     }
 }
@@ -115,10 +121,18 @@ fn text(code: &[u8]) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| format!("no UTF-8 at byte {}", error.utf8_error().valid_up_to()))
 }
 
-/// Line, column and what is wrong there, without the name that boreal gives to a text without one.
-fn place(error: &str) -> String {
-    let line = error.lines().next().unwrap_or_default();
-    line.strip_prefix("mem:").map_or_else(|| line.to_owned(), |rest| format!("line {rest}"))
+/// Line, column and what is wrong there.
+fn place(error: &AddRuleError, text: &str) -> String {
+    let said = error.to_string();
+    let line = said.lines().next().unwrap_or_default();
+    if let Some(rest) = line.strip_prefix("mem:") {
+        return format!("line {rest}");
+    }
+    // Of what is wrong in two places boreal says none.
+    let at = error.to_diagnostic().labels.iter().map(|label| label.range.start).min();
+    let Some(before) = at.and_then(|at| text.get(..at)) else { return line.to_owned() };
+    let behind = before.rfind('\n').map_or(before, |newline| &before[newline + 1..]);
+    format!("line {}:{}: {line}", before.matches('\n').count() + 1, behind.chars().count() + 1)
 }
 
 struct Rules {

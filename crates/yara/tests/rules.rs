@@ -96,9 +96,13 @@ fn a_gzip_is_its_text() {
 fn what_is_no_rule_is_refused_with_its_place() {
     for (text, why) in [
         (&b"rule a { condition: true }\nrule b {\n  condition: foo }"[..], "line 3:"),
+        (
+            b"rule a { condition: true }\nrule b {\n  condition: \"\xc3\xa4\" == 1 }",
+            "line 3:14: error: expressions have",
+        ),
         (b"rule a { condition: ", "line 1:"),
         (b"rule a { condition: true } rule a { condition: true }", "line 1:"),
-        (b"include \"/etc/passwd\"\nrule a { condition: true }", "line 1:"),
+        (b"include \"/etc/passwd\"\nrule a { condition: true }", "line 1:1: error: includes are not allowed"),
         (b"import \"time\"\nrule a { condition: time.now() > 0 }", "line 1:"),
         (b"import \"console\"\nrule a { condition: console.log(\"x\") }", "line 1:"),
         (b"rule a { strings: $a = /(a/ condition: $a }", "line 1:"),
@@ -146,6 +150,12 @@ fn external_variables_are_compiled_in() {
     assert!(said(&compile(text, all(3)).unwrap(), begin(1, b""), b"x", 1).unwrap().is_empty());
     let missing = compile(text, all(-3)[1..].to_vec()).unwrap_err();
     assert!(missing.contains("unknown identifier \"n\""), "{missing}");
+    let is = |value| vec![("is", Variable::Boolean(value))];
+    let sum = compile("rule a { condition: is + 1 == 2 and is }", is(true)).unwrap();
+    assert_eq!(said(&sum, begin(1, b""), b"x", 1).unwrap().len(), 1);
+    let named =
+        compile("rule b { condition: true } private rule is { condition: b }", is(false)).unwrap_err();
+    assert_eq!(named, "rule is: an external variable has its name");
     let wrong = Engine::default().compile_with(text.as_bytes(), b"\0in=1\0in=2").unwrap_err();
     assert!(wrong.contains("n: defined twice"), "{wrong}");
 }

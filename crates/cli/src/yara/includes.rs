@@ -1,6 +1,8 @@
 //! Rules with those that they include, which this host reads: a drive opens no file that a rule names.
 
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -39,6 +41,11 @@ impl Expanded {
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
         let file = self.files.len();
         self.files.push(path);
+        self.holds(text.len())?;
+        if let Err(error) = std::str::from_utf8(text) {
+            let line = text[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
+            return Err(Failure::Message(format!("{}:{line}: no UTF-8", self.files[file].display())));
+        }
         let mut line = 1;
         self.begin(file, line);
         let mut at = 0;
@@ -49,10 +56,10 @@ impl Expanded {
             let shown = self.files[file].display().to_string();
             let wrong =
                 |why: &str| Failure::Message(format!("{shown}:{line}: include {:?}: {why}", path.display()));
-            let opened = path.canonicalize().and_then(|known| Ok((known, std::fs::read(&path)?)));
+            let opened = path.canonicalize().and_then(|known| Ok((known, bytes_of(&path)?)));
             let (known, included) = opened.map_err(|error| wrong(&words(&error)))?;
             if self.open.contains(&known) {
-                return Err(wrong("it includes itself, by others perhaps"));
+                return Err(wrong("a cycle: the file is included while it is read"));
             }
             if self.open.len() >= DEPTH {
                 return Err(wrong(&format!("the files are more than {DEPTH} deep")));
@@ -85,7 +92,12 @@ impl Expanded {
             self.lines.push((file, *line));
         }
         self.text.extend_from_slice(bytes);
-        if self.text.len() > MOST {
+        self.holds(0)
+    }
+
+    /// There is room for so many bytes more.
+    fn holds(&self, more: usize) -> Result<(), Failure> {
+        if self.text.len() + more > MOST {
             let name = self.files[0].display();
             return Err(Failure::Message(format!("{name}: more than {MOST} bytes with what it includes")));
         }
@@ -102,16 +114,28 @@ impl Expanded {
     }
 }
 
-/// The next directive to include from a byte of rules on, and within it the file's name: none in what is a
-/// comment, a text or a regular expression.
+/// An included file's, but no more than is too much.
+fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MOST as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The next directive to include from a byte between rules on, and within it the file's name: none in what is
+/// a comment, a text, a regular expression or a rule's body.
 fn next_include(text: &[u8], from: usize) -> Option<(Range<usize>, Range<usize>)> {
     let behind = |at: usize, what: &[u8]| {
         let found = text[at..].windows(what.len()).position(|window| window == what);
         found.map_or(text.len(), |found| at + found + what.len())
     };
     let word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
-    let mut at = from;
+    let (mut at, mut braces) = (from, 0_usize);
     while let Some(byte) = text.get(at) {
+        match byte {
+            b'{' => braces += 1,
+            b'}' => braces = braces.saturating_sub(1),
+            _ => {}
+        }
         at = match byte {
             b'/' if text[at..].starts_with(b"//") => behind(at, b"\n"),
             b'/' if text[at..].starts_with(b"/*") => behind(at + 2, b"*/"),
@@ -122,7 +146,7 @@ fn next_include(text: &[u8], from: usize) -> Option<(Range<usize>, Range<usize>)
                 let end = at + text[at..].iter().take_while(|byte| word(byte)).count();
                 let blank = text[end..].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
                 let name = end + blank + 1;
-                if &text[at..end] == b"include" && text.get(name - 1) == Some(&b'"') {
+                if braces == 0 && &text[at..end] == b"include" && text.get(name - 1) == Some(&b'"') {
                     let len = text[name..].iter().position(|byte| matches!(byte, b'"' | b'\n'));
                     if let Some(len) = len.filter(|len| *len > 0 && text[name + len] == b'"') {
                         return Some((at..name + len + 1, name..name + len));
@@ -177,6 +201,8 @@ mod tests {
             r#"rule r { meta: m = " \\" strings: $include = "x" condition: $include }"#,
             r#"rule r { strings: $a = /include "a" \/ include "b"/ condition: $a }"#,
             "rule not_include \"a\"",
+            "rule r { condition: include \"a\" }",
+            "rule r { strings: $a = { 61 } include \"a\"",
             "include a",
             "include \"\"",
             "include \"a\n\"",

@@ -212,6 +212,39 @@ fn rules_include_others_and_know_external_variables() {
 }
 
 #[test]
+fn variables_have_the_types_that_yaras_have() {
+    let Some((volume, _)) = files("command::variables_have_the_types_that_yaras_have") else { return };
+    let (rules, file) = (volume.folder.path().join("typed.yar"), volume.tree.join("true"));
+    let path = rules.to_str().unwrap();
+    let values = [
+        "7", "-7", "007", "+7", "0", "-0", "7.", "-7.5", "0.0", ".5", "-.5", "1e5", "0x10", "true", "false",
+        "True", "", "-", ".", "1.2.3", "a=b", "\u{e4}",
+    ];
+    let conditions = ["x", "not x", "x > -7", "x + 1 == 2", "x < 0.75", "x contains \"\"", "x % 2 == 1"];
+    let mut seen = [0; 3];
+    for (value, condition) in values.iter().flat_map(|value| conditions.map(|one| (value, one))) {
+        fs::write(&rules, format!("rule typed {{ condition: {condition} }}")).unwrap();
+        let defined = format!("x={value}");
+        let theirs =
+            Command::new("yara").args(["-w", "-d", &defined]).args([&rules, &file]).output().unwrap();
+        let ours = volume.run("yara", &["--define", &defined, path, "/true"]);
+        let (answer, code) = match (theirs.status.success(), theirs.stdout.is_empty()) {
+            (true, false) => (0, 0),
+            (true, true) => (1, 0),
+            (false, _) => (2, 2),
+        };
+        seen[answer] += 1;
+        assert_eq!(
+            (ours.code, ours.out.is_empty()),
+            (code, answer > 0),
+            "{defined} {condition} {}",
+            ours.err
+        );
+    }
+    assert!(seen.iter().all(|&n| n > 20), "{seen:?}");
+}
+
+#[test]
 fn what_is_wrong_with_an_include_or_a_variable_is_said() {
     let test = "command::what_is_wrong_with_an_include_or_a_variable_is_said";
     let Some((volume, rules)) = files(test) else { return };
@@ -221,19 +254,27 @@ fn what_is_wrong_with_an_include_or_a_variable_is_said() {
         fs::write(beside.join(name), text).unwrap();
         beside.join(name).to_str().unwrap().to_owned()
     };
+    file("twice.yar", "\nrule a { condition: true }");
     file("wrong.yar", "rule a { condition: true }\n\n  rule b { condition: foo }");
     file("circle.yar", "include \"more/../around.yar\"");
     for depth in 0..17 {
         file(&format!("deep{depth}.yar"), &format!("include \"deep{}.yar\"", depth + 1));
     }
-    file("deep17.yar", "");
+    file("deep17.yar", "rule bottom { condition: true }");
+    // As deep as yara's may be.
+    let deep = beside.join("deep2.yar").to_str().unwrap().to_owned();
+    assert_eq!(volume.run("yara", &[&deep, "/true"]).good(), "bottom /true\n");
+    assert_eq!(others(&[], &deep, &volume.tree.join("true")), ["bottom "]);
+    file("text.yar", "true");
     for (text, said) in [
         ("\ninclude \"wrong.yar\"", "wrong.yar:3:"),
         ("rule c { condition: true }\ninclude \"deep17.yar\" rule d { condition: bar }", "around.yar:2:"),
         ("include \"circle.yar\"", "circle.yar:1: include"),
         ("include \"none.yar\"", "none.yar\": No such file or directory"),
         ("include \"more\"", "more\": Is a directory"),
-        ("\n\ninclude \"deep0.yar\"", "more than 16 deep"),
+        ("\n\ninclude \"deep2.yar\"", "deep16.yar:1: include"),
+        ("rule a {\n condition: include \"text.yar\" }", "around.yar:2:21: error: syntax error"),
+        ("rule a { condition: true }\ninclude \"twice.yar\"", "twice.yar:2:6: error: rule `a` is already"),
     ] {
         let around = file("around.yar", text);
         let ran = volume.run("yara", &[&around, "/true"]);
@@ -243,8 +284,24 @@ fn what_is_wrong_with_an_include_or_a_variable_is_said() {
             "{said}"
         );
     }
+    // Yara's takes any bytes.
+    fs::write(beside.join("bytes.yar"), b"// \xc3\xa4\n// \xff").unwrap();
+    for (name, said) in [("bytes.yar", "bytes.yar:2: no UTF-8"), ("/dev/zero", "more than 4194304 bytes")] {
+        let ran = volume.run("yara", &[&file("around.yar", &format!("include {name:?}")), "/true"]);
+        assert!(ran.code == 2 && ran.err.contains(said), "{said}: {}", ran.err);
+    }
+    let long = format!("n={}", "x".repeat(70_000));
+    let noise: String = (0..60_000).map(|n: u64| char::from(b'a' + (n * n / 7 % 26) as u8)).collect();
+    let noise = format!("n={noise}");
+    let mut random = Random::new(8);
+    let large: String = (0..100_000).map(|_| char::from(b'a' + random.below(26) as u8)).collect();
+    let large = file("large.yar", &format!("// {large}\nrule a {{ condition: true }}"));
+    assert_eq!(volume.run("yara", &[&large, "/true"]).good(), "a /true\n");
+    let ran = volume.run("yara", &[&large, "/true", "--define", &noise]);
+    assert!(ran.code == 2 && ran.err.contains("large.yar: ") && ran.err.contains("--stored"), "{}", ran.err);
     for (defined, said) in [
         (&["n"][..], "NAME=VALUE"),
+        (&[&long], "at most 65536"),
         (&["n-a=1"], "n-a"),
         (&["n=99999999999999999999"], "no integer of 64 bits"),
         (&["n=1", "n=2"], "n: defined twice"),

@@ -4,6 +4,8 @@ use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
+use super::MAX_PARAMETERS;
+
 /// Most external variables of rules.
 const MAX_VARIABLES: usize = 256;
 /// Longest name of one, in bytes, as YARA's.
@@ -18,7 +20,7 @@ pub enum Variable {
     Integer(i64),
     /// A number.
     Float(f64),
-    /// A truth.
+    /// A truth: to rules the integer 1 or 0, as yara's are.
     Boolean(bool),
     /// Bytes without a NUL.
     Text(Vec<u8>),
@@ -26,7 +28,7 @@ pub enum Variable {
 
 impl Variable {
     /// The value of what a user writes without a type, as yara's `-d` takes it: digits are an integer, with a
-    /// point among them a float, `true` and `false` truths, and all else is a text.
+    /// point behind the first a float, `true` and `false` truths, and all else is a text.
     ///
     /// # Errors
     /// A whole number that no 64 bits hold.
@@ -41,7 +43,7 @@ impl Variable {
                 let value = number.parse().map_err(|_| format!("{number}: no integer of 64 bits"))?;
                 Ok(Variable::Integer(value))
             }
-            Ok(number) if numeric && points == 1 => {
+            Ok(number) if numeric && points == 1 && !digits.starts_with(b".") => {
                 let value = number.parse().map_err(|_| format!("{number}: no number"))?;
                 Ok(Variable::Float(value))
             }
@@ -64,7 +66,7 @@ impl RuleParameters {
     /// variable a NUL, the type's letter (`i`, `f`, `b`, `t`), its name, `=` and its value.
     ///
     /// # Errors
-    /// A name that is none, or that two have; a text with a NUL; too many.
+    /// A name that is none, or that two have; a text with a NUL; too many, or too long.
     pub fn put(&self) -> Result<Vec<u8>, String> {
         let mut out = if self.strings { STRINGS.to_vec() } else { Vec::new() };
         for (name, value) in &self.variables {
@@ -81,6 +83,10 @@ impl RuleParameters {
             out.extend_from_slice(name.as_bytes());
             out.push(b'=');
             out.extend_from_slice(&text);
+        }
+        if out.len() > MAX_PARAMETERS {
+            let n = out.len();
+            return Err(format!("external variables of {n} bytes: at most {MAX_PARAMETERS}"));
         }
         // Names are held to one rule.
         RuleParameters::take(&out).map(|_| out)
@@ -162,6 +168,10 @@ mod tests {
             (b"", Variable::Text(vec![])),
             (b"-", Variable::Text(b"-".into())),
             (b".", Variable::Text(b".".into())),
+            (b".5", Variable::Text(b".5".into())),
+            (b"-.5", Variable::Text(b"-.5".into())),
+            (b"+5", Variable::Text(b"+5".into())),
+            (b"007", Variable::Integer(7)),
             (b"1.2.3", Variable::Text(b"1.2.3".into())),
             (b"1e5", Variable::Text(b"1e5".into())),
             (b"True", Variable::Text(b"True".into())),
@@ -188,6 +198,10 @@ mod tests {
             assert_eq!(RuleParameters::take(compiled).unwrap(), RuleParameters { strings: false, ..told });
         }
         assert_eq!(RuleParameters::compiled(b"strings"), b"");
+        let long = |len| vec![("a".into(), Variable::Text(vec![b'x'; len]))];
+        let put = |len| RuleParameters { strings: false, variables: long(len) }.put();
+        assert_eq!(put(MAX_PARAMETERS - 4).unwrap().len(), MAX_PARAMETERS);
+        assert!(put(MAX_PARAMETERS - 3).unwrap_err().contains("at most 65536"));
         let many = (0..=MAX_VARIABLES).map(|n| (format!("v{n}"), Variable::Integer(0)));
         let many = RuleParameters { strings: false, variables: many.collect() };
         assert_eq!(many.put().unwrap_err(), "more than 256 external variables");

@@ -600,7 +600,7 @@ class Drive:
                 no other file.
             path: A file; with ``recursive``, every file below a directory, of those that match.
             strings: Say where strings of the rules were found as well.
-            variables: The rules' external variables, and their values.
+            variables: The rules' external variables, and their values; ``True`` is the integer 1, as YARA's.
             timeout: Seconds after which a file is given up: 1, and 1 more for each MB of it.
             recursive: Every file below a directory.
             include: Globs, as in :meth:`search`.
