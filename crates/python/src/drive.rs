@@ -20,7 +20,7 @@ use nearside_fsrlib::{
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyFloat, PyString};
 
 use crate::answer::Answer;
 use crate::failure;
@@ -121,14 +121,19 @@ pub(crate) fn images(py: Python<'_>, folder: Vec<u8>) -> PyResult<Vec<Bound<'_, 
 }
 
 /// The value of an external variable of rules.
-#[derive(FromPyObject)]
-pub(crate) enum Value {
-    // A truth is an integer as well.
-    Boolean(bool),
-    Integer(i64),
-    Float(f64),
-    Text(String),
-    Bytes(Vec<u8>),
+fn variable(given: &Bound<'_, PyAny>) -> PyResult<Variable> {
+    // A truth is an integer as well; and an integer, however large, and a list of them are nothing else.
+    if let Ok(value) = given.extract() {
+        Ok(Variable::Boolean(value))
+    } else if let Ok(value) = given.cast::<PyFloat>() {
+        Ok(Variable::Float(value.value()))
+    } else if let Ok(text) = given.cast::<PyString>() {
+        Ok(Variable::Text(text.to_cow()?.as_bytes().into()))
+    } else if let Ok(bytes) = given.cast::<PyBytes>() {
+        Ok(Variable::Text(bytes.as_bytes().into()))
+    } else {
+        given.extract().map(Variable::Integer)
+    }
 }
 
 /// What rules of YARA are told, as a program's parameters.
@@ -136,16 +141,10 @@ pub(crate) enum Value {
 pub(crate) fn rule_parameters<'py>(
     py: Python<'py>,
     strings: bool,
-    variables: Vec<(String, Value)>,
+    variables: Vec<(String, Bound<'py, PyAny>)>,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let value = |value| match value {
-        Value::Boolean(value) => Variable::Boolean(value),
-        Value::Integer(value) => Variable::Integer(value),
-        Value::Float(value) => Variable::Float(value),
-        Value::Text(text) => Variable::Text(text.into_bytes()),
-        Value::Bytes(bytes) => Variable::Text(bytes),
-    };
-    let variables = variables.into_iter().map(|(name, given)| (name, value(given))).collect();
+    let variables = variables.into_iter().map(|(name, given)| Ok((name, variable(&given)?)));
+    let variables = variables.collect::<PyResult<_>>()?;
     let put = RuleParameters { strings, variables }.put();
     put.map(|bytes| PyBytes::new(py, &bytes)).map_err(|why| failure::of_word(py, &why))
 }

@@ -178,7 +178,7 @@ def test_rules_are_matched_in_the_drive(drive, other, tree):
     for wrong in [{"not a name": 1}, {"nul": "\0"}]:
         with pytest.raises(nearside.RequestError, match="not a name|a NUL"):
             drive.yara(told, "/etc/hostname", variables=wrong)
-    for wrong in [{"n": [1]}, {"n": 1 << 64}]:
+    for wrong in [{"n": [1]}, {"n": 1 << 64}, {"n": None}]:
         with pytest.raises((TypeError, OverflowError)):
             drive.yara(told, "/etc/hostname", variables=wrong)
 
