@@ -38,9 +38,14 @@ def with_parent():
     LIBC.prctl(1, signal.SIGTERM)
 
 
-def start(*words):
-    """Starts a program whose first lines are read."""
-    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True, preexec_fn=with_parent)
+def start(*words, cores=None):
+    """Starts a program whose first lines are read, on some cores."""
+
+    def before():
+        with_parent()
+        os.sched_setaffinity(0, cores or os.sched_getaffinity(0))
+
+    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True, preexec_fn=before)
 
 
 class Ray:
@@ -51,9 +56,7 @@ class Ray:
 
         import nearside.ray
 
-        # A task holds a CPU of Ray's while its drive works, and mostly waits.
-        tasks = max(args.drives, os.cpu_count() or 1)
-        ray.init("local", num_cpus=tasks, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        ray.init("local", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         ray.data.DataContext.get_current().enable_progress_bars = False
         self.ray, self.drives = ray, nearside.ray
         self.errors = nearside.ray.DriveError
@@ -164,12 +167,15 @@ def image(folder, nth, lines):
 
 
 class Server:
-    """An image that is served by a process of its own, on one core at a time, and the name by which its drive is asked."""
+    """An image that is served by a process of its own, on one core at a time, and the name by which its drive is asked.
 
-    def __init__(self, args, path):
+    Where it is measured, that core is given: a system may leave two that work on one for as long as a query takes.
+    """
+
+    def __init__(self, args, path, cores=None):
         store = f"delayed:{args.delayed}:file:{path}" if args.delayed else f"file:{path}"
         words = ["--store", store, "--listen", "127.0.0.1:0", "--read-only", "--trust", "--near-data-threads", "0"]
-        self.process = start(args.nearside, "serve", *words)
+        self.process = start(args.nearside, "serve", *words, cores=cores)
         try:
             said = (line for line in self.process.stdout if line.startswith("nvme+tcp://"))
             self.name = next(said, "").split(": ")[0] or self.ended()
@@ -280,8 +286,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         try:
             images = [image(folder, nth, args.lines) for nth in range(args.drives)]
-            for path in images:
-                servers.append(Server(args, path))
+            cores = sorted(os.sched_getaffinity(0))
+            for nth, path in enumerate(images):
+                servers.append(Server(args, path, {cores[nth % len(cores)]} if args.json else None))
             engine = {"ray": Ray, "ballista": Ballista}[args.engine](args)
             if args.json:
                 print(json.dumps(measure(engine, servers, args.rounds)))

@@ -1,5 +1,6 @@
 """Many drives by Ray, against pandas over the same files."""
 
+import contextlib
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import numpy
@@ -244,7 +246,7 @@ def test_a_drive_is_asked_again_where_nothing_has_come(image, monkeypatch):
 
     def ask(question, retries, timeout=300):
         opened.clear()
-        tables = list(nearside.ray._Task(question, both, "/etc/hostname", timeout, retries, OPTIONS, None, None)())
+        tables = list(nearside.ray._Asked(question, both, "/etc/hostname", timeout, retries, OPTIONS, None, None)())
         return pyarrow.concat_tables(tables).to_pydict()
 
     want = {"drive": [both], "name": ["nearside\n"]}
@@ -262,6 +264,61 @@ def test_a_drive_is_asked_again_where_nothing_has_come(image, monkeypatch):
     with pytest.raises(nearside.ray.DriveError, match="TimeoutError: nothing came for 0.5 s"):
         ask(Question(1, behind=True, hangs=True), 1, timeout=0.5)
     assert time.monotonic() - begun < 20
+
+
+class Together:
+    """One that is answered when so many drives are asked; by some it is never, or for ever."""
+
+    def __init__(self, drives, fails=(), endless=()):
+        self.all, self.fails, self.endless = threading.Barrier(drives), fails, endless
+        self.now, self.most, self.lock = 0, 0, threading.Lock()
+
+    def tables(self, drive, path, limit):
+        name = drive.asked
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        self.all.wait(20)
+        if name in self.fails:
+            raise OSError("on purpose")
+        yield pyarrow.table({"asked": [name]})
+        while name in self.endless:
+            yield pyarrow.table({"asked": [name]})
+        with self.lock:
+            self.now -= 1
+
+
+def test_drives_of_a_task_are_asked_together(monkeypatch):
+    class Opened(contextlib.nullcontext):
+        def __init__(self, name, **options):
+            super().__init__(self)
+            self.asked = name
+
+    monkeypatch.setattr(nearside.ray._drive, "open", Opened)
+
+    before = set(threading.enumerate())
+
+    def ask(question, names):
+        asked = [nearside.ray._Asked(question, name, "/x", 60, 0, OPTIONS, None, None) for name in names]
+        return nearside.ray._Task(asked)()
+
+    names = ["a", "b", "c", "d"]
+    rows = pyarrow.concat_tables(ask(Together(4), names)).to_pylist()
+    assert sorted(row["drive"] + row["asked"] for row in rows) == ["aa", "bb", "cc", "dd"]
+    # Not more than a task may have threads for.
+    monkeypatch.setattr(nearside.ray, "_AT_A_TIME", 2)
+    question = Together(2)
+    assert {row["drive"] for table in ask(question, names) for row in table.to_pylist()} == set(names) and question.most == 2
+    # One that fails ends the others, as does who wants no more of them.
+    with pytest.raises(nearside.ray.DriveError, match="b: OSError: on purpose"):
+        list(ask(Together(2, fails="b", endless="a"), ["a", "b"]))
+    some = ask(Together(2, endless="ab"), ["a", "b"])
+    next(some)
+    some.close()
+    until = time.monotonic() + 20
+    while left := [thread for thread in threading.enumerate() if thread not in before]:
+        assert time.monotonic() < until, left
+        time.sleep(0.05)
 
 
 def test_files_that_cannot_be_read(cluster, image):

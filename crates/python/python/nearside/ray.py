@@ -9,7 +9,8 @@
 >>> trips.filter(expr=ray.data.expressions.col("price") > 10).select_columns(["drive", "city"]).show()  # doctest: +SKIP
 
 Of a name that stands for many drives (a folder, or a discovery service: :func:`nearside.drives`) each is asked. A drive
-and a path of it are one task of Ray's. Filters and chosen columns that follow go into the drives, as far as a
+and a path of it are one task of Ray's, where it has as many CPUs; where it has fewer, a task asks several drives at a
+time, since it is drives that work. Filters and chosen columns that follow go into the drives, as far as a
 condition of :meth:`nearside.Drive.select` can say them; the rest stays Ray's. No drive is missing from an answer in
 silence: one that fails, or from which nothing comes for a time, is asked once more, by its next address where it has
 several; then there is no answer but a :class:`DriveError`, which names it. So it is where a file cannot be read.
@@ -17,6 +18,7 @@ several; then there is no answer but a :class:`DriveError`, which names it. So i
 
 from __future__ import annotations
 
+import collections
 import os
 import queue
 import threading
@@ -35,6 +37,8 @@ from ._drive import Drive, Path, images
 
 #: Rows of a block.
 _ROWS = 16_384
+#: Drives that a task asks at a time.
+_AT_A_TIME = 64
 #: The column that says from which drive a row is.
 _DRIVE = "drive"
 
@@ -148,6 +152,8 @@ def aggregate(
     parts = {"group_by": list(group_by) or None, "aggregate": list(aggregate)}
     question = _Select(recursive, where, {**how, **parts, **_onerror(unreadable)}, None)
     dataset = _read(question, drives, paths, timeout, retries, options)
+    # It is all that this does, and small. Ray's budget would be nothing in its first second, and drives asked one by one.
+    dataset.context.op_resource_reservation_enabled = False
     tables = [table for table in dataset.iter_batches(batch_format="pyarrow", batch_size=None) if table.num_rows]
     if not tables:
         return pyarrow.table({})
@@ -356,15 +362,62 @@ class _Fleet(Datasource):
     ) -> list[ReadTask]:
         question = self._asked()
         columns = None if self._projection_map is None else list(self._projection_map)
+        how = (self._timeout, self._retries, self._options, per_task_row_limit, columns)
         tasks = []
-        for drive, path in self._tasks:
-            ask = _Task(question, drive, path, self._timeout, self._retries, self._options, per_task_row_limit, columns)
-            about = BlockMetadata(num_rows=None, size_bytes=None, exec_stats=None, input_files=[f"{drive}:{os.fsdecode(path)}"])
+        for nth in range(min(parallelism, len(self._tasks))):
+            some = self._tasks[nth::parallelism]
+            files = [f"{drive}:{os.fsdecode(path)}" for drive, path in some]
+            about = BlockMetadata(num_rows=None, size_bytes=None, exec_stats=None, input_files=files)
+            ask = _Task([_Asked(question, drive, path, *how) for drive, path in some])
             tasks.append(ReadTask(ask, about, per_task_row_limit=per_task_row_limit))
         return tasks
 
 
 class _Task:
+    """Questions that are asked together, each of one drive about one path."""
+
+    def __init__(self, asked: list[_Asked]) -> None:
+        self.asked = asked
+
+    def __call__(self) -> typing.Iterator[pyarrow.Table]:
+        if len(self.asked) == 1:
+            yield from self.asked[0]()
+            return
+        waiting = collections.deque(self.asked)
+        left = threading.Event()
+        answers: queue.Queue[typing.Any] = queue.Queue(maxsize=4)
+
+        def ask() -> None:
+            try:
+                while not left.is_set():
+                    try:
+                        one = waiting.popleft()
+                    except IndexError:
+                        break
+                    for table in one():
+                        if not _put(answers, table, left):
+                            return
+                _put(answers, _END, left)
+            except Exception as error:
+                _put(answers, error, left)
+
+        asking = min(_AT_A_TIME, len(self.asked))
+        for nth in range(asking):
+            threading.Thread(target=ask, name=f"nearside task {nth}", daemon=True).start()
+        try:
+            while asking:
+                answer = answers.get()
+                if isinstance(answer, Exception):
+                    raise answer
+                if answer is _END:
+                    asking -= 1
+                else:
+                    yield answer
+        finally:
+            left.set()
+
+
+class _Asked:
     """One question to one drive about one path."""
 
     def __init__(self, *of: typing.Any) -> None:
@@ -400,6 +453,17 @@ def _turned(name: str, attempt: int) -> str:
 _END = object()
 
 
+def _put(answers: queue.Queue[typing.Any], answer: typing.Any, left: threading.Event) -> bool:
+    """Hands an answer to who waits; ``False``: nobody does any more."""
+    while not left.is_set():
+        try:
+            answers.put(answer, timeout=1)
+            return True
+        except queue.Full:
+            pass
+    return False
+
+
 def _watched(
     question: typing.Any, name: str, path: Path, timeout: float, options: dict[str, typing.Any], limit: int | None
 ) -> typing.Iterator[pyarrow.Table]:
@@ -408,24 +472,15 @@ def _watched(
     answers: queue.Queue[typing.Any] = queue.Queue(maxsize=4)
     left = threading.Event()
 
-    def put(answer: typing.Any) -> bool:
-        while not left.is_set():
-            try:
-                answers.put(answer, timeout=1)
-                return True
-            except queue.Full:
-                pass
-        return False
-
     def ask() -> None:
         try:
             with _drive.open(name, **options) as drive:
                 for table in question.tables(drive, path, limit):
-                    if not put(table):
+                    if not _put(answers, table, left):
                         return
-            put(_END)
+            _put(answers, _END, left)
         except Exception as error:
-            put(error)
+            _put(answers, error, left)
 
     threading.Thread(target=ask, name=f"nearside {name}", daemon=True).start()
     try:
@@ -462,7 +517,10 @@ def _read(
     if not tasks:
         raise ValueError("no drive is named")
     fleet = _Fleet(question, tasks, timeout, retries, options)
-    return ray.data.read_datasource(fleet, override_num_blocks=len(tasks))
+    cpus = int(ray.cluster_resources().get("CPU", 1))
+    blocks = max(1, min(len(tasks), cpus))
+    # Each mostly waits.
+    return ray.data.read_datasource(fleet, override_num_blocks=blocks, num_cpus=0.5)
 
 
 def _quoted(name: str) -> str:
