@@ -16,6 +16,8 @@ use crate::table::bytes_of;
 
 /// Most of a program that is sent with a command, which has more to say.
 pub const MOST_SENT: usize = 112 << 10;
+/// Most bytes of a program that are read to be told how large it is.
+const MOST_PROGRAM: usize = 64 << 20;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,7 +64,7 @@ pub struct RunArgs {
 fn options(args: &RunArgs) -> Result<ProgramOptions, Failure> {
     let parameters = match (&args.parameters, &args.parameters_file) {
         (Some(text), _) => text.clone().into_vec(),
-        (None, Some(file)) => bytes_of(file)?,
+        (None, Some(file)) => bytes_of(file, MAX_PARAMETERS)?,
         (None, None) => Vec::new(),
     };
     if parameters.len() > MAX_PARAMETERS {
@@ -71,7 +73,7 @@ fn options(args: &RunArgs) -> Result<ProgramOptions, Failure> {
     }
     let code = match args.stored {
         true => Code::Stored(args.program.clone().into_vec()),
-        false => Code::Given(bytes_of(&args.program)?),
+        false => Code::Given(bytes_of(&args.program, MOST_PROGRAM)?),
     };
     match &code {
         Code::Given(bytes) if bytes.len() + parameters.len() > MOST_SENT => Err(Failure::Message(format!(

@@ -1,7 +1,8 @@
 //! Tables of numbers on the command line: how a file is one, and numbers in words.
 
 use std::ffi::OsStr;
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read};
 
 use clap::{Args, ValueEnum};
 use nearside_fsrlib::{Element, MAX_COLUMNS, Table};
@@ -48,20 +49,33 @@ impl TableArgs {
     }
 }
 
-/// What a file of this host holds, or standard input (`-`).
-pub fn bytes_of(path: &OsStr) -> Result<Vec<u8>, Failure> {
+/// Most bytes of a list of numbers.
+const MOST_TEXT: usize = 256 << 20;
+
+/// Reads to the end, or a byte more than that.
+pub fn read_up_to(from: impl Read, most: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
+    from.take(most as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// What a file of this host holds, or standard input (`-`), which is no more than that.
+pub fn bytes_of(path: &OsStr, most: usize) -> Result<Vec<u8>, Failure> {
+    let wrong = |why: String| Failure::Message(format!("{}: {why}", path.to_string_lossy()));
     let read = match path == "-" {
-        true => std::io::stdin().lock().read_to_end(&mut bytes).map(drop),
-        false => std::fs::read(path).map(|whole| bytes = whole),
+        true => read_up_to(io::stdin().lock(), most),
+        false => File::open(path).and_then(|file| read_up_to(file, most)),
     };
-    read.map_err(|error| Failure::Message(format!("{}: {error}", path.to_string_lossy())))?;
+    let bytes = read.map_err(|error| wrong(error.to_string()))?;
+    if bytes.len() > most {
+        return Err(wrong(format!("more than {most} bytes")));
+    }
     Ok(bytes)
 }
 
 /// Its text.
 pub fn text_of(path: &OsStr) -> Result<String, Failure> {
-    String::from_utf8(bytes_of(path)?)
+    String::from_utf8(bytes_of(path, MOST_TEXT)?)
         .map_err(|error| Failure::Message(format!("{}: {error}", path.to_string_lossy())))
 }
 

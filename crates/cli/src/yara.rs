@@ -105,7 +105,7 @@ impl YaraArgs {
         if self.stored {
             return Ok(None);
         }
-        Ok(Some(Expanded::of(&self.rules, &unpacked(&self.rules, bytes_of(&self.rules)?)?)?))
+        Ok(Some(Expanded::of(&self.rules, &unpacked(&self.rules, bytes_of(&self.rules, includes::MOST)?)?)?))
     }
 
     /// What it takes to match the rules.

@@ -2,12 +2,12 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read as _};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, words};
+use crate::table::read_up_to;
 
 /// Most files that are open in each other, as yara's.
 const DEPTH: usize = 16;
@@ -56,7 +56,8 @@ impl Expanded {
             let shown = self.files[file].display().to_string();
             let wrong =
                 |why: &str| Failure::Message(format!("{shown}:{line}: include {:?}: {why}", path.display()));
-            let opened = path.canonicalize().and_then(|known| Ok((known, bytes_of(&path)?)));
+            let opened =
+                path.canonicalize().and_then(|known| Ok((known, read_up_to(File::open(&path)?, MOST)?)));
             let (known, included) = opened.map_err(|error| wrong(&words(&error)))?;
             if self.open.contains(&known) {
                 return Err(wrong("a cycle: the file is included while it is read"));
@@ -112,13 +113,6 @@ impl Expanded {
         let (file, line) = *self.lines.get(line.parse::<usize>().ok()?.checked_sub(1)?)?;
         Some(format!("{before}{}:{line}:{rest}", self.files[file].display()))
     }
-}
-
-/// An included file's, but no more than is too much.
-fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(MOST as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// The next directive to include from a byte between rules on, and within it the file's name: none in what is

@@ -327,7 +327,7 @@ fn what_is_wrong_with_rules_is_said() {
     let mut random = Random::new(7);
     let noise: String = (0..200_000).map(|_| char::from(b'a' + random.below(26) as u8)).collect();
     let large = file("large.yar", format!("// {noise}\nrule a {{ condition: true }}").as_bytes());
-    let cases: [(&[&str], i32, &str); 7] = [
+    let cases: [(&[&str], i32, &str); 8] = [
         (&[&unknown, "/true"], 2, "unknown.yar:2:13:"),
         (
             &[&slow, "/true", "-a", "1"],
@@ -336,6 +336,7 @@ fn what_is_wrong_with_rules_is_said() {
         ),
         (&[&large, "/true"], 2, "--stored"),
         (&["nowhere.yar", "/true"], 2, "nowhere.yar: No such file"),
+        (&["/dev/zero", "/true"], 2, "/dev/zero: more than 4194304 bytes"),
         (&[&rules, "/nowhere"], 1, "/nowhere: No such file"),
         (&["--stored", "/nowhere.yar", "/true"], 2, "/nowhere.yar: it cannot be read"),
         (&[&rules, "/true", "-a", "0"], 2, "invalid value"),
