@@ -59,7 +59,11 @@ impl program::Engine for Engine {
     }
 
     fn compile_with(&self, code: &[u8], parameters: &[u8]) -> Result<Arc<dyn program::Program>, String> {
-        let text = text(code)?;
+        let mut text = text(code)?;
+        // A comment ends with its line, and the last line perhaps with the text.
+        if text.rsplit('\n').next().is_some_and(|last| last.contains("//")) {
+            text.push('\n');
+        }
         let told = RuleParameters::take(parameters)?;
         let len = text.len();
         // A long row of operators is a tree as deep, which is taken apart by recursion.
@@ -155,7 +159,10 @@ impl program::Program for Rules {
         if file.offset > 0 {
             return Err("rules are matched against whole files".to_owned());
         }
-        let RuleParameters { strings, .. } = RuleParameters::take(&file.parameters)?;
+        // Its variables were looked at when it was compiled: for each file that is no slice's work.
+        let variables = RuleParameters::compiled(&file.parameters).len();
+        let told = file.parameters.get(..file.parameters.len() - variables).unwrap_or_default();
+        let RuleParameters { strings, .. } = RuleParameters::take(told)?;
         let room = Room::take(&self.taken, file.size)
             .ok_or("so much is matched here now that there is no room for the file")?;
         let params = self.scanner.scan_params().clone();

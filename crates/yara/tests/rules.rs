@@ -93,6 +93,12 @@ fn a_gzip_is_its_text() {
 }
 
 #[test]
+fn a_comment_may_be_the_end() {
+    let rules = Engine::default().compile(b"rule a { condition: true }//").unwrap();
+    assert_eq!(said(&rules, begin(1, b""), b"x", 1).unwrap().len(), 1);
+}
+
+#[test]
 fn what_is_no_rule_is_refused_with_its_place() {
     for (text, why) in [
         (&b"rule a { condition: true }\nrule b {\n  condition: foo }"[..], "line 3:"),
@@ -150,6 +156,8 @@ fn external_variables_are_compiled_in() {
     assert!(said(&compile(text, all(3)).unwrap(), begin(1, b""), b"x", 1).unwrap().is_empty());
     let missing = compile(text, all(-3)[1..].to_vec()).unwrap_err();
     assert!(missing.contains("unknown identifier \"n\""), "{missing}");
+    // They are compiled in, and not looked at for each file.
+    assert_eq!(said(&matching, begin(1, b"\0no variable"), b"x", 1).unwrap().len(), 1);
     let is = |value| vec![("is", Variable::Boolean(value))];
     let sum = compile("rule a { condition: is + 1 == 2 and is }", is(true)).unwrap();
     assert_eq!(said(&sum, begin(1, b""), b"x", 1).unwrap().len(), 1);

@@ -50,7 +50,8 @@ fn missing(language: Language) -> &'static str {
 
 impl Weight for Compiled {
     fn memory(&self) -> usize {
-        self.program.memory()
+        let Source { code, parameters, .. } = &self.source;
+        self.program.memory() + code.len() + parameters.len()
     }
 }
 
