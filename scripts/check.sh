@@ -41,7 +41,7 @@ else without "Rust $oldest" "that toolchain is not installed"; fi
 # With the C library of the static program.
 other=aarch64-unknown-linux-musl
 if ! today 1; then step "$other: not today"
-elif rustup target list --installed 2>/dev/null | grep -qx "$other"; then
+elif grep -qx "$other" < <(rustup target list --installed 2>/dev/null); then
   # Without TLS, programs and SQL: this machine has no OpenSSL of another processor's, and no compiler for C.
   step "$other"; RUSTFLAGS="-D warnings" cargo check --workspace --exclude nearside-tls --exclude nearside-openssl-loader --exclude nearside-wasm --exclude nearside-sql --exclude nearside-python-sql --exclude nearside-ballista --no-default-features --locked -q --target "$other"
 else without "$other" "that target is not installed"; fi
@@ -55,7 +55,7 @@ if cargo deny --version >/dev/null 2>&1; then
 else without "licences, sources and advisories of dependencies" "cargo-deny is not installed"; fi
 
 # Three targets a day, 20 s each: all in a week.
-if command -v cargo-fuzz >/dev/null && rustup toolchain list 2>/dev/null | grep -q ^nightly; then
+if command -v cargo-fuzz >/dev/null && grep -q ^nightly < <(rustup toolchain list 2>/dev/null); then
   step "fuzzing"
   mapfile -t targets < <(cargo +nightly fuzz list)
   some=()

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 built=${1:-target/release}
 out=${2:-target/debian}
 root=out/package/root
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+version=$(sed -n '/^version = /{s/.*"\(.*\)"/\1/p;q}' Cargo.toml)
 for wanted in fsrlib-c:libnearside0 sql:nearside; do
   grep -qF "${wanted#*:} (= $version-1)" "crates/${wanted%%:*}/Cargo.toml" \
     || { echo "deb.sh: crates/${wanted%%:*}/Cargo.toml wants ${wanted#*:} in another version than $version"; exit 1; }

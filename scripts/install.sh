@@ -8,7 +8,7 @@ dest=$1$2
 built=${3:-target/release}
 # The version of the library's binary interface, which its name (SONAME) has.
 abi=$(sed -n 's/^const ABI: &str = "\(.*\)";/\1/p' crates/fsrlib-c/build.rs)
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+version=$(sed -n '/^version = /{s/.*"\(.*\)"/\1/p;q}' Cargo.toml)
 # What is for a debugger stays in the folder that it was built in.
 if command -v strip >/dev/null; then stripped() { strip "$1" -o "$3" "$2"; }
 else

@@ -144,12 +144,12 @@ if [ "$what" = wheel ] && ! $oracles/bin/python -c 'import maturin' 2>/dev/null;
 fi
 
 # For the example programs (docs/PROGRAMS.md).
-if [[ "$what" =~ ^(test|bench)$ ]] && command -v rustup >/dev/null && ! rustup target list --installed | grep -qx wasm32v1-none; then
+if [[ "$what" =~ ^(test|bench)$ ]] && command -v rustup >/dev/null && ! grep -qx wasm32v1-none < <(rustup target list --installed); then
   rustup target add wasm32v1-none >/dev/null 2>&1 || say "rustup cannot add wasm32v1-none; what runs the example programs is left out"
 fi
 
 # Another processor, and the static program's C library, for which `make test` checks the workspace where it can.
 other=aarch64-unknown-linux-musl
-if [ "$what" = test ] && command -v rustup >/dev/null && ! rustup target list --installed | grep -qx "$other"; then
+if [ "$what" = test ] && command -v rustup >/dev/null && ! grep -qx "$other" < <(rustup target list --installed); then
   rustup target add "$other" >/dev/null 2>&1 || say "rustup cannot add $other; the check for it is left out"
 fi

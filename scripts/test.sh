@@ -40,7 +40,8 @@ step "tests that ran beside"; cat target/beside.txt
 wait "${lanes[1]}" || { failed=1; echo "error: scripts/check.sh failed" >>target/looked.txt; }
 trap - EXIT
 step "what was looked at beside"; cat target/looked.txt
-step "the programs that took longest, and how long of a processor"; sort -rn "$NEARSIDE_TIMES" | head -20
+# Not by a pipe: whoever writes more than head reads may fail, and with it all of this.
+step "the programs that took longest, and how long of a processor"; head -20 < <(sort -rn "$NEARSIDE_TIMES")
 # Last, so that who sees only the end of a log sees them.
 [ $failed = 0 ] || {
   step "what failed"
