@@ -3,7 +3,7 @@
 //!
 //! Drives, cluster and queries are processes of this machine, which an example of the package for Python
 //! starts and ends (crates/python/examples/fleet.py). In each of its rounds the query over all comes first,
-//! and then that over each; caches are warm. A drive works on one core at a time, and who waits for it
+//! and then that over each; caches are warm. A drive works on a core that it is given, and who waits for it
 //! sleeps.
 //!
 //! A machine has fewer cores than a fleet has drives. So there are two fleets. Of drives that compute there

@@ -337,6 +337,14 @@ def test_files_that_cannot_be_read(cluster, image):
             nothing.to_pandas()
 
 
+def test_ray_is_started_where_nobody_has(image):
+    script = f"import nearside.ray; print(nearside.ray.search([{os.fspath(image)!r}], 'near', '/etc/hostname', options={OPTIONS!r}).count())"
+    # The machine's, whatever it has; not the cluster of the other tests.
+    alone = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    ran = subprocess.run([sys.executable, "-c", script], env=alone, capture_output=True, text=True, timeout=120)
+    assert ran.stdout.split()[-1:] == ["1"], ran.stderr
+
+
 def test_what_is_asked_wrong_is_said_at_once(fleet):
     with pytest.raises(TypeError, match="list of names"):
         nearside.ray.select("disk.img", "/x.csv")

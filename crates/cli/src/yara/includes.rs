@@ -2,27 +2,55 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use nearside_fsrlib::Language;
+use nearside_ndp::program::max_code;
 
 use crate::failure::{Failure, words};
 use crate::table::read_up_to;
 
 /// Most files that are open in each other, as yara's.
 const DEPTH: usize = 16;
-/// Most bytes of all of them: what a drive takes.
-pub const MOST: usize = 4 << 20;
+/// Most files of all: of those that hold nothing but includes the text does not grow.
+const FILES: usize = 100_000;
+/// Most bytes of all of them.
+pub const MOST: usize = max_code(Language::Yara);
 
 /// Rules, and where their lines come from.
 #[derive(Default)]
 pub struct Expanded {
     pub text: Vec<u8>,
     files: Vec<PathBuf>,
-    /// Of each line of the text, its file, and its number there.
-    lines: Vec<(usize, usize)>,
+    /// Where each line of the text begins.
+    lines: Vec<Place>,
     /// Files that are open, as the system knows them.
     open: Vec<PathBuf>,
+}
+
+/// A place in a file.
+#[derive(Clone, Copy)]
+struct Place {
+    file: usize,
+    /// From 1 on.
+    line: usize,
+    /// Characters of the line before it.
+    column: usize,
+}
+
+impl Place {
+    /// Behind more bytes of the file.
+    fn pass(&mut self, bytes: &[u8]) {
+        let begins = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        if begins > 0 {
+            self.line += bytes.iter().filter(|byte| **byte == b'\n').count();
+            self.column = 0;
+        }
+        self.column += bytes[begins..].iter().filter(|byte| **byte & 0xc0 != 0x80).count();
+    }
 }
 
 impl Expanded {
@@ -39,26 +67,25 @@ impl Expanded {
 
     fn add(&mut self, path: PathBuf, text: &[u8]) -> Result<(), Failure> {
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
-        let file = self.files.len();
+        let mut place = Place { file: self.files.len(), line: 1, column: 0 };
         self.files.push(path);
-        self.holds(text.len())?;
-        if let Err(error) = std::str::from_utf8(text) {
-            let line = text[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
-            return Err(Failure::Message(format!("{}:{line}: no UTF-8", self.files[file].display())));
+        if self.text.len() + text.len() > MOST || self.files.len() > FILES {
+            let name = self.files[0].display();
+            let why = format!("{name}: with what it includes more than {MOST} bytes, or {FILES} files");
+            return Err(Failure::Message(why));
         }
-        let mut line = 1;
-        self.begin(file, line);
+        if let Err(error) = std::str::from_utf8(text) {
+            place.pass(&text[..error.valid_up_to()]);
+            return Err(Failure::Message(format!("{}: no UTF-8", self.shown(place))));
+        }
+        self.begin(place);
         let mut at = 0;
         while let Some((directive, name)) = next_include(text, at) {
-            self.push(&text[at..directive.start], file, &mut line)?;
-            let column = self.text.iter().rev().take_while(|byte| **byte != b'\n').count();
+            self.push(&text[at..directive.start], &mut place);
             let path = folder.join(OsStr::from_bytes(&text[name]));
-            let shown = self.files[file].display().to_string();
-            let wrong =
-                |why: &str| Failure::Message(format!("{shown}:{line}: include {:?}: {why}", path.display()));
-            let opened =
-                path.canonicalize().and_then(|known| Ok((known, read_up_to(File::open(&path)?, MOST)?)));
-            let (known, included) = opened.map_err(|error| wrong(&words(&error)))?;
+            let shown = self.shown(place);
+            let wrong = |why: &str| Failure::Message(format!("{shown}: include {:?}: {why}", path.display()));
+            let (known, included) = opened(&path).map_err(|error| wrong(&words(&error)))?;
             if self.open.contains(&known) {
                 return Err(wrong("a cycle: the file is included while it is read"));
             }
@@ -68,51 +95,59 @@ impl Expanded {
             self.open.push(known);
             self.add(path, &included)?;
             self.open.pop();
-            // The rest of the line stands where it stood.
-            self.begin(file, line);
-            self.text.resize(self.text.len() + column + directive.len(), b' ');
+            place.pass(&text[directive.clone()]);
+            self.begin(place);
             at = directive.end;
         }
-        self.push(&text[at..], file, &mut line)
-    }
-
-    /// A line of a file's begins here.
-    fn begin(&mut self, file: usize, line: usize) {
-        if self.text.last().is_some_and(|byte| *byte != b'\n') {
-            self.text.push(b'\n');
-            self.lines.push((file, line));
-        } else {
-            self.lines.pop();
-            self.lines.push((file, line));
-        }
-    }
-
-    fn push(&mut self, bytes: &[u8], file: usize, line: &mut usize) -> Result<(), Failure> {
-        for _ in bytes.iter().filter(|byte| **byte == b'\n') {
-            *line += 1;
-            self.lines.push((file, *line));
-        }
-        self.text.extend_from_slice(bytes);
-        self.holds(0)
-    }
-
-    /// There is room for so many bytes more.
-    fn holds(&self, more: usize) -> Result<(), Failure> {
-        if self.text.len() + more > MOST {
-            let name = self.files[0].display();
-            return Err(Failure::Message(format!("{name}: more than {MOST} bytes with what it includes")));
-        }
+        self.push(&text[at..], &mut place);
         Ok(())
     }
 
-    /// What a drive says of a line of the text, said of the line's file.
+    /// The text goes on with what stands there in a file, on a line of its own.
+    fn begin(&mut self, place: Place) {
+        match self.text.last() {
+            None | Some(b'\n') => drop(self.lines.pop()),
+            Some(_) => self.text.push(b'\n'),
+        }
+        self.lines.push(place);
+    }
+
+    fn push(&mut self, bytes: &[u8], place: &mut Place) {
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            place.pass(line);
+            if line.ends_with(b"\n") {
+                self.lines.push(*place);
+            }
+        }
+        self.text.extend_from_slice(bytes);
+    }
+
+    /// A place, as it is shown.
+    fn shown(&self, Place { file, line, .. }: Place) -> String {
+        format!("{}:{line}", self.files[file].display())
+    }
+
+    /// What a drive says of a place in the text, said of the place in its file.
     pub fn placed(&self, said: &str) -> Option<String> {
         const BEFORE: &str = "the program: line ";
-        let (before, rest) = said.split_once(BEFORE)?;
-        let (line, rest) = rest.split_once(':')?;
-        let (file, line) = *self.lines.get(line.parse::<usize>().ok()?.checked_sub(1)?)?;
-        Some(format!("{before}{}:{line}:{rest}", self.files[file].display()))
+        let (before, rest) = said.rsplit_once(BEFORE)?;
+        let [line, column, rest] = rest.splitn(3, ':').collect::<Vec<_>>().try_into().ok()?;
+        let (line, column) = (line.parse::<usize>().ok()?, column.parse::<usize>().ok()?);
+        let place = *self.lines.get(line.checked_sub(1)?)?;
+        Some(format!("{before}{}:{}:{rest}", self.shown(place), place.column + column))
     }
+}
+
+/// A file that is included: as the system knows it, and what it holds, but no more than is too much. Of a pipe
+/// or a terminal nobody knows when it ends.
+fn opened(path: &Path) -> io::Result<(PathBuf, Vec<u8>)> {
+    let known = path.canonicalize()?;
+    let kind = std::fs::metadata(&known)?.file_type();
+    if !kind.is_file() && !kind.is_dir() {
+        return Err(io::Error::other("no regular file"));
+    }
+    let bytes = read_up_to(File::open(&known)?, MOST)?;
+    Ok((known, bytes))
 }
 
 /// The next directive to include from a byte between rules on, and within it the file's name: none in what is
@@ -215,26 +250,48 @@ mod tests {
         let [main, sub] = ["main.yar", "in/sub.yar"].map(|name| folder.path().join(name));
         std::fs::create_dir(folder.path().join("in")).unwrap();
         std::fs::write(&sub, "one\ntwo").unwrap();
-        let text = b"first\n  include \"in/sub.yar\" behind\nthird\n";
+        let text = "first\n \u{e4} include \"in/sub.yar\" behind\nthird\n".as_bytes();
         let all = Expanded::of(main.as_os_str(), text).unwrap();
         let lines: Vec<&[u8]> = all.text.split(|byte| *byte == b'\n').collect();
         let said = |nth: usize| all.placed(&format!("it: the program: line {nth}:9: bad")).unwrap();
-        let behind = format!("{}behind", " ".repeat(23));
-        for (nth, (line, file, number)) in [
-            ("first", &main, 1),
-            ("  ", &main, 2),
-            ("one", &sub, 1),
-            ("two", &sub, 2),
-            (&*behind, &main, 2),
-            ("third", &main, 3),
-            ("", &main, 4),
+        for (nth, (line, file, number, column)) in [
+            ("first", &main, 1, 9),
+            (" \u{e4} ", &main, 2, 9),
+            ("one", &sub, 1, 9),
+            ("two", &sub, 2, 9),
+            (" behind", &main, 2, 32),
+            ("third", &main, 3, 9),
+            ("", &main, 4, 9),
         ]
         .into_iter()
         .enumerate()
         {
             assert_eq!(lines[nth], line.as_bytes(), "{nth}");
-            assert_eq!(said(nth + 1), format!("it: {}:{number}:9: bad", file.display()));
+            assert_eq!(said(nth + 1), format!("it: {}:{number}:{column}: bad", file.display()));
         }
         assert_eq!(lines.len(), 7);
+        assert_eq!(all.lines.len(), 7);
+    }
+
+    #[test]
+    fn a_line_may_include_many_and_all_of_them_are_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        file("0.yar", "");
+        let line = "include \"0.yar\" ".repeat(5_000);
+        let all = Expanded::of(folder.path().join("main.yar").as_os_str(), line.as_bytes()).unwrap();
+        let last = all.lines.len();
+        let said = all.placed(&format!("the program: line {last}:2: bad")).unwrap();
+        assert!(said.ends_with(&format!("main.yar:1:{}: bad", line.len() + 1)), "{said}");
+        // Each has three times what the one before has, and no byte of its own.
+        for nth in 1..15 {
+            file(&format!("{nth}.yar"), &format!("include \"{}.yar\"", nth - 1).repeat(3));
+        }
+        let why = Expanded::of(file("main.yar", "include \"14.yar\"").as_os_str(), b"include \"14.yar\"");
+        assert!(why.err().unwrap().to_string().contains("100000 files"));
     }
 }

@@ -517,6 +517,8 @@ def _read(
     if not tasks:
         raise ValueError("no drive is named")
     fleet = _Fleet(question, tasks, timeout, retries, options)
+    if not ray.is_initialized():
+        ray.init()
     cpus = int(ray.cluster_resources().get("CPU", 1))
     blocks = max(1, min(len(tasks), cpus))
     # Each mostly waits.

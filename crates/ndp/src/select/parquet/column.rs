@@ -154,7 +154,7 @@ impl Column {
             0..=SMALL => turn.ahead,
             _ => turn.ahead.min(HEADER),
         };
-        // Little more is read with it.
+        // What is then left of the chunk is read as well, where that is little.
         let to = to.saturating_add(ahead);
         let to = if to.saturating_add(ahead / 8) >= self.to { self.to } else { to };
         self.wants = Some(to);
