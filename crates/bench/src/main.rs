@@ -25,6 +25,7 @@ mod page;
 mod pager;
 mod paths;
 mod processes;
+mod remote;
 mod rules;
 mod scaling;
 mod sizes;
@@ -52,7 +53,7 @@ struct Args {
     #[arg(long, default_value = "bench")]
     name: String,
     /// Only these groups: floors, io, vfio, attach, pager, applications, scan, generator, sim, paths, medium,
-    /// scaling, near-data, processes, tables, yara, fleet, sizes, drive, view, tcp, tls.
+    /// scaling, near-data, processes, tables, remote, yara, fleet, sizes, drive, view, tcp, tls.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Where records are kept.
@@ -82,6 +83,7 @@ const GROUPS: &[Group] = &[
     ("near-data", figures::near_data),
     ("processes", processes::processes),
     ("tables", tables::tables),
+    ("remote", remote::remote),
     ("yara", rules::rules),
     ("fleet", fleet::fleet),
     ("sizes", sizes::sizes),

@@ -102,7 +102,7 @@ pub fn rules(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     command.args(["-c", YARA, &at]);
     on_one_cpu(|| {
         let mut peers: Vec<Peer> = Peer::of("yara", command).into_iter().collect();
-        let work = format!("{count} rules over {files} files of 25 KB, whole process");
+        let work = format!("{count} rules over {files} files of 25 KB, whole process, one CPU");
         contest(&work, &mut || ours.run(&asked, lines), &mut peers, &mount.path("/"), rounds, sink)
     })
 }

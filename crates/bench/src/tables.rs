@@ -192,6 +192,13 @@ impl Ours {
         timed(command, answer)
     }
 
+    /// The same of rows, from a drive that is elsewhere.
+    pub fn remotely(&self, words: &[&str]) -> Result<(f64, String), Failure> {
+        let mut command = Command::new(&self.nearside);
+        command.arg(words[0]).arg("-d").arg(&self.image).args(&words[1..]);
+        timed(command, rows)
+    }
+
     /// The same of a query in SQL.
     fn query(&self, query: &str) -> Result<(f64, String), Failure> {
         let mut command = Command::new(&self.nearside);
@@ -264,7 +271,7 @@ pub fn contest(
     }
     let (ours, theirs) = times.split_at(1);
     for (peer, times) in peers.iter().zip(theirs) {
-        let name = format!("{work}, one CPU: ext4 / {}", peer.name);
+        let name = format!("{work}: ext4 / {}", peer.name);
         sink(Figure::of(&name, "ms", &ours[0]).beside(&Figure::of(peer.name, "ms", times)));
     }
     Ok(())
@@ -307,17 +314,17 @@ fn write_vectors(path: &Path, rows: usize) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-/// All rows.
-pub fn tables(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
-    let (csv_bytes, count, rounds) = if fast { (64 << 20, 100_000, 3) } else { (1 << 30, 1_000_000, 7) };
-    // Embeddings are tables larger than any cache.
-    let embeddings = count * 10;
-    eprintln!("tables: making a volume of {} MiB of CSV and {count} vectors ...", csv_bytes >> 20);
-    let folder = tempfile::tempdir_in("target")?;
-    let (tree, image) = (folder.path().join("tree"), folder.path().join("tables.img"));
-    std::fs::create_dir(&tree)?;
+/// A volume with so many bytes of CSV, with the same rows as Parquet, and with what `more` makes in a tree,
+/// which is in the way of nobody.
+pub fn volume_of_rows(
+    tree: &Path,
+    image: &Path,
+    csv_bytes: u64,
+    more: impl FnOnce(&Path) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    std::fs::create_dir(tree)?;
     write_csv(&tree.join("trips.csv"), csv_bytes)?;
-    write_vectors(&tree.join("vectors.npy"), count)?;
+    more(tree)?;
     let made = Command::new(ORACLES)
         .args(["-c", TO_PARQUET])
         .args([tree.join("trips.csv"), tree.join("trips.parquet")])
@@ -326,8 +333,43 @@ pub fn tables(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
     if !made.is_ok_and(|status| status.success()) {
         eprintln!("  left out: Parquet, which DuckDB of {ORACLES} writes (scripts/setup.sh bench)");
     }
-    volume::make(Kind::Ext4, &image, &tree, 3 << 30)?;
-    std::fs::remove_dir_all(&tree)?;
+    volume::make(Kind::Ext4, image, tree, 3 << 30)?;
+    Ok(std::fs::remove_dir_all(tree)?)
+}
+
+/// The selection, in the drive.
+pub fn select(path: &str) -> [&str; 10] {
+    [
+        "select",
+        path,
+        "--where",
+        "price >= 99",
+        "--group-by",
+        "city",
+        "--aggregate",
+        "count(*), sum(distance)",
+        "--output",
+        "csv",
+    ]
+}
+
+/// What does the same on a file.
+pub fn databases() -> Vec<Peer> {
+    [("DuckDB", "duckdb", DUCKDB), ("DataFusion", "datafusion", DATAFUSION)]
+        .into_iter()
+        .filter_map(|(name, needs, script)| Peer::start(name, needs, script))
+        .collect()
+}
+
+/// All rows.
+pub fn tables(fast: bool, sink: Sink<'_>) -> Result<(), Failure> {
+    let (csv_bytes, count, rounds) = if fast { (64 << 20, 100_000, 3) } else { (1 << 30, 1_000_000, 7) };
+    // Embeddings are tables larger than any cache.
+    let embeddings = count * 10;
+    eprintln!("tables: making a volume of {} MiB of CSV and {count} vectors ...", csv_bytes >> 20);
+    let folder = tempfile::tempdir_in("target")?;
+    let (tree, image) = (folder.path().join("tree"), folder.path().join("tables.img"));
+    volume_of_rows(&tree, &image, csv_bytes, |tree| write_vectors(&tree.join("vectors.npy"), count))?;
     on_one_cpu(|| beside_python(&image, csv_bytes, count, rounds, sink))?;
     std::fs::remove_file(&image)?;
     eprintln!("tables: making a volume of {embeddings} vectors ...");
@@ -354,35 +396,25 @@ fn beside_python(
             return Ok(());
         }
     };
-    let select = |path| {
-        [
-            "select",
-            path,
-            "--where",
-            "price >= 99",
-            "--group-by",
-            "city",
-            "--aggregate",
-            "count(*), sum(distance)",
-            "--output",
-            "csv",
-        ]
-    };
-    let mut peers: Vec<Peer> = [("DuckDB", "duckdb", DUCKDB), ("DataFusion", "datafusion", DATAFUSION)]
-        .into_iter()
-        .filter_map(|(name, needs, script)| Peer::start(name, needs, script))
-        .collect();
+    let mut peers = databases();
     for (path, form) in [("/trips.csv", "CSV"), ("/trips.parquet", "CSV as Parquet")] {
         let mounted = mount.path(path);
         if mounted.exists() {
             let work = format!("{} MiB of {form}, of a hundred rows one, in groups", csv_bytes >> 20);
-            contest(&work, &mut || ours.run(&select(path), rows), &mut peers, &mounted, rounds, sink)?;
+            contest(
+                &format!("{work}, one CPU"),
+                &mut || ours.run(&select(path), rows),
+                &mut peers,
+                &mounted,
+                rounds,
+                sink,
+            )?;
             if ours.nearside.with_file_name("nearside-sql").exists() {
                 let function = if form == "CSV" { "csv" } else { "parquet" };
                 let query = format!(
                     "select city, count(*), sum(distance) from {function}('{path}') where price >= 99 group by city"
                 );
-                let work = format!("{work}, in SQL");
+                let work = format!("{work}, in SQL, one CPU");
                 contest(&work, &mut || ours.query(&query), &mut peers, &mounted, rounds, sink)?;
             } else {
                 eprintln!("  left out: nearside-sql is not built (make sql)");
@@ -420,7 +452,7 @@ fn words(ours: &Ours, path: &Path, bytes: u64, rounds: usize, sink: Sink<'_>) ->
         );
         return Ok(());
     }
-    let work = format!("{} MiB of CSV, words counted by a program", bytes >> 20);
+    let work = format!("{} MiB of CSV, words counted by a program, one CPU", bytes >> 20);
     let asked = ["run", &module, "/trips.csv"];
     contest(&work, &mut || ours.run(&asked, line), &mut peers, path, rounds, sink)
 }
@@ -433,7 +465,8 @@ fn nearest(ours: &Ours, path: &Path, count: usize, rounds: usize, sink: Sink<'_>
     let words = ["nearest", "/vectors.npy", "--query", &words, "-k", "10"];
     let mut peers: Vec<Peer> = Peer::start("NumPy", "numpy", NUMPY).into_iter().collect();
     let work = format!("nearest of {count} rows of {COLUMNS} f32");
-    contest(&work, &mut || ours.run(&words, first_words), &mut peers, path, rounds, sink)?;
+    let whole = format!("{work}, one CPU");
+    contest(&whole, &mut || ours.run(&words, first_words), &mut peers, path, rounds, sink)?;
     let mut drive = Drive::open(&ours.image)?;
     let session = drive.session();
     let options = NearestOptions { count: 10, query, ..Default::default() };
@@ -448,7 +481,7 @@ fn nearest(ours: &Ours, path: &Path, count: usize, rounds: usize, sink: Sink<'_>
         })?;
         Ok((begun.elapsed().as_secs_f64() * 1e3, found.join(" ")))
     };
-    contest(&format!("{work}, a warm session"), &mut asked, &mut peers, path, rounds, sink)
+    contest(&format!("{work}, a warm session, one CPU"), &mut asked, &mut peers, path, rounds, sink)
 }
 
 /// Rows by their numbers over the network, pooled in the drive, and a host that reads their pages.

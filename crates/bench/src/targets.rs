@@ -137,6 +137,16 @@ pub const TARGETS: &[Target] = &[
         "1024 MiB of CSV as Parquet, of a hundred rows one, in groups, in SQL, one CPU: ext4 / DataFusion",
         1.0 / 0.7,
     ),
+    target("1024 MiB of CSV, of a hundred rows one, in groups, over TCP: ext4 / DuckDB", 1.0 / 3.0),
+    target("1024 MiB of CSV, of a hundred rows one, in groups, over TCP: ext4 / DataFusion", 1.0 / 3.0),
+    target(
+        "1024 MiB of CSV as Parquet, of a hundred rows one, in groups, over TCP: ext4 / DuckDB",
+        1.0 / 3.0,
+    ),
+    target(
+        "1024 MiB of CSV as Parquet, of a hundred rows one, in groups, over TCP: ext4 / DataFusion",
+        1.0 / 3.0,
+    ),
     target("1024 MiB of CSV, words counted by a program, one CPU: ext4 / Rust", 2.0),
     target("1000 rules over 10000 files of 25 KB, whole process, one CPU: ext4 / yara", 1.0),
     target("nearest of 1000000 rows of 128 f32, a warm session, one CPU: ext4 / NumPy", 1.0),

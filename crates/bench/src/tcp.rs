@@ -73,6 +73,11 @@ impl<F: Firmware<AnyStore>> Serving<F> {
         Ok(Serving { address, server, host })
     }
 
+    /// What it is called.
+    pub(crate) fn name(&self) -> String {
+        self.address.to_string()
+    }
+
     pub(crate) fn connect(&self) -> Result<Association, Failure> {
         Ok(Association::connect(&self.address, self.host.clone(), Arc::new(TscClock::new()))?)
     }

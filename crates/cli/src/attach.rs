@@ -2,8 +2,12 @@
 //! and a socket for the other commands.
 //!
 //! The drive runs on threads of its own ([`Loopback::threaded`]);
-//! [`nearside_front_fuse::attach`] is its host.
+//! [`nearside_front_fuse::attach`] is its host. Of a drive over the network only blocks pass by a drive of
+//! this process's own; near-data work is asked of it ([`far`]).
 
+mod far;
+
+use std::any::Any;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,16 +16,19 @@ use clap::{Args, ValueEnum};
 use nearside_clock::TscClock;
 use nearside_device::Config;
 use nearside_device::runner::Rest;
+use nearside_dma::Function;
 use nearside_dma::system::{Termination, lock_memory};
 use nearside_driver::Policy;
+use nearside_embedded::named::Place;
 use nearside_embedded::{AnyStore, Loopback, models_help};
 use nearside_firmware as firmware;
 use nearside_firmware::Fsr;
 use nearside_firmware::Workers;
-use nearside_front_fuse::{AttachOptions, Transport};
+use nearside_front_fuse::{AttachOptions, Elsewhere, Transport};
+use nearside_store::write_log::WriteLog;
 use nearside_store::{Beside, FileOptions, Store};
 
-use crate::args::CompletionModel;
+use crate::args::{CompletionModel, HostArgs, RecoveryArgs};
 use crate::failure::{Failure, Outcome, complain};
 use crate::logs::Logs;
 use crate::{in_use, out};
@@ -34,6 +41,7 @@ Examples:
   umount /mnt; umount /run/drive                    # ends it
   nearside attach --store file:disk.img --mount /mnt /run/drive     # the same volume, as long as this runs
   nearside attach --store model:optane-prototype:1GiB --loop /run/drive     # its third line: the loop device
+  nearside attach --store nvme+tcp://host:4420/NQN --mount /mnt /run/drive  # a drive over the network
   cp disk.img before.img                            # a crash test: what the disk holds, then every write
   nearside attach --store file:disk.img --log-writes disk.log /run/drive &
   nearside writes disk.log --base before.img --at 900 --seed 1 -o crash.img
@@ -50,10 +58,15 @@ pub struct AttachArgs {
     /// What holds the drive's bytes: file:PATH (an image or a block device), pmem:PATH (persistent memory,
     /// mapped: a file on a DAX file system or in /dev/shm, or /dev/daxX.Y), qcow2:PATH (a disk image,
     /// read-only; with ?snapshot=NAME behind it as it was then), lvm:PATH?volume=VG/LV (a logical volume of
-    /// an image or a block device, read-only), dram:SIZE or dram:IMAGE, or model:NAME:SIZE, a device with its
-    /// own response times (listed below)
+    /// an image or a block device, read-only), dram:SIZE or dram:IMAGE, model:NAME:SIZE, a device with its
+    /// own response times (listed below), or nvme+tcp://HOST:PORT/NQN[/NSID], a drive over the network, of
+    /// any maker
     #[arg(long, value_name = "STORE")]
     store: String,
+    #[command(flatten)]
+    host: HostArgs,
+    #[command(flatten)]
+    recovery: RecoveryArgs,
     /// Where the socket is made
     #[arg(long, value_name = "PATH")]
     socket: Option<OsString>,
@@ -70,9 +83,9 @@ pub struct AttachArgs {
     /// Mount the volume on a loop device over the namespace (--loop) there; it is unmounted when this ends
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
-    /// Bytes of a logical block
-    #[arg(long, value_name = "512|4096", default_value_t = 512)]
-    block_size: u32,
+    /// Bytes of a logical block [default: 512; of a drive over the network its own]
+    #[arg(long, value_name = "512|4096")]
+    block_size: Option<u32>,
     /// Threads of near-data work's own; 0: it runs between the I/O of the drive's thread [default:
     /// half of the cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=16))]
@@ -128,9 +141,52 @@ pub fn run(args: AttachArgs) -> Outcome {
     if args.lock_memory {
         lock_memory().map_err(|e| Failure::Message(format!("--lock-memory: {e} (ulimit -l)")))?;
     }
+    let Drive { function, elsewhere, capacity, log, rest } = match Place::of(args.store.as_ref())? {
+        Place::Network(addresses) => far::drive(&args, &addresses)?,
+        _ => here(&args)?,
+    };
+    let usual = AttachOptions::new(args.mountpoint);
+    let options = AttachOptions {
+        socket: args.socket.map(PathBuf::from),
+        policy: args.completion.map_or(usual.policy, Policy::from),
+        transport: args.transport.into(),
+        looped: args.looped,
+        volume: args.mount,
+        elsewhere,
+        ..usual
+    };
+    let attached = nearside_front_fuse::attach(function, &options).map_err(|e| words(&e))?;
+    let looped = attached.loop_device().map(|device| device.display().to_string());
+    let mut lines = vec![
+        format!("{}: {capacity} bytes", attached.file().display()),
+        format!("unix:{}", attached.socket().display()),
+    ];
+    lines.extend(looped);
+    lines.push(format!("{}, completion: {}", attached.carrier(), attached.policy().name()));
+    out::announce(&lines)?;
+    attached.wait(termination).map_err(|e| words(&e))?;
+    drop(rest);
+    log.and_then(|log| log.trouble()).map_or(Ok(0), |trouble| Err(trouble.into()))
+}
+
+/// A drive of this process.
+struct Drive {
+    function: Function,
+    /// Where near-data work is done, if not by it.
+    elsewhere: Option<Arc<dyn Elsewhere>>,
+    capacity: u64,
+    log: Option<WriteLog>,
+    /// Its threads, which end with this.
+    rest: Box<dyn Any>,
+}
+
+/// Over a store of this machine's.
+fn here(args: &AttachArgs) -> Result<Drive, Failure> {
+    let words = |e: &dyn std::fmt::Display| Failure::Message(e.to_string());
     let clock = TscClock::new();
+    let block_size = args.block_size.unwrap_or(512);
     let beside = if args.risk_corruption { Beside::Anybody } else { Beside::Nobody };
-    let file = FileOptions { block_size: args.block_size, beside, ..FileOptions::serve() };
+    let file = FileOptions { block_size, beside, ..FileOptions::serve() };
     let store = AnyStore::open(&args.store, file).map_err(|e| in_use::words(&e, false))?;
     let store = match &args.log_writes {
         Some(path) => store.logged(path).map_err(|e| words(&e))?,
@@ -145,28 +201,8 @@ pub fn run(args: AttachArgs) -> Outcome {
     let config =
         firmware::Config { allow_unrecovered: args.allow_unrecovered, ..firmware::Config::default() };
     let firmware = Fsr::new(Arc::new(clock), config).on(handle);
-    let config = Config { lba_size: args.block_size, ..Config::default() };
+    let config = Config { lba_size: block_size, ..Config::default() };
     let drive = Loopback::threaded(store, firmware, config, Rest::default()).map_err(|e| words(&e))?;
-    let usual = AttachOptions::new(args.mountpoint);
-    let options = AttachOptions {
-        socket: args.socket.map(PathBuf::from),
-        policy: args.completion.map_or(usual.policy, Policy::from),
-        transport: args.transport.into(),
-        looped: args.looped,
-        volume: args.mount,
-        ..usual
-    };
-    let attached = nearside_front_fuse::attach(drive.function.clone(), &options).map_err(|e| words(&e))?;
-    let looped = attached.loop_device().map(|device| device.display().to_string());
-    let mut lines = vec![
-        format!("{}: {capacity} bytes", attached.file().display()),
-        format!("unix:{}", attached.socket().display()),
-    ];
-    lines.extend(looped);
-    lines.push(format!("{}, completion: {}", attached.carrier(), attached.policy().name()));
-    out::announce(&lines)?;
-    attached.wait(termination).map_err(|e| words(&e))?;
-    drop(drive);
-    drop(workers);
-    log.and_then(|log| log.trouble()).map_or(Ok(0), |trouble| Err(trouble.into()))
+    let function = drive.function.clone();
+    Ok(Drive { function, elsewhere: None, capacity, log, rest: Box::new((drive, workers)) })
 }

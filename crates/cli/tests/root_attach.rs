@@ -209,8 +209,13 @@ fn a_live_volume_is_logged() {
 
 /// Starts an attachment with `more`; it, and the lines that it announces.
 fn announced(drive: &Path, more: &[&str], lines: usize) -> (Attached, Vec<String>) {
+    announced_over("dram:64MiB", drive, more, lines)
+}
+
+/// The same over a store.
+fn announced_over(store: &str, drive: &Path, more: &[&str], lines: usize) -> (Attached, Vec<String>) {
     let child = nearside()
-        .args(["attach", "--store", "dram:64MiB"])
+        .args(["attach", "--store", store])
         .args(more)
         .arg(drive)
         .stdout(Stdio::piped())
@@ -222,6 +227,140 @@ fn announced(drive: &Path, more: &[&str], lines: usize) -> (Attached, Vec<String
     let said: Vec<String> = out.lines().take(lines).map(Result::unwrap).collect();
     assert_eq!(said.len(), lines, "{said:?}");
     (attached, said)
+}
+
+/// A server of an image, which is killed with this; and its drive's name.
+fn served(listen: &str, image: &Path) -> (Attached, String) {
+    let mut server = nearside();
+    server.args(["serve", "--trust", "--listen", listen, "--subsystem", "nqn.2026-12.example:far"]);
+    server.args(["--store", &format!("file:{}", image.display())]);
+    server.arg("--control").arg(image.with_extension("control"));
+    let child = server.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut server = Attached { child, mounts: Vec::new() };
+    let mut lines = BufReader::new(server.child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let drive = lines.find(|line| line.starts_with("nvme+tcp://")).expect("it says its drive's name");
+    (server, drive.split(": ").next().unwrap().to_owned())
+}
+
+/// A kernel works on a drive that is elsewhere. Its server is killed, and another goes on; near-data work is
+/// asked of it by the socket, and in the asker's own name.
+#[test]
+fn a_volume_over_the_network_outlives_its_server() {
+    let test = "root_attach::a_volume_over_the_network_outlives_its_server";
+    if !needs::mounts(test, &["mke2fs", "e2fsck", "mount", "umount", "cmp"]) {
+        return;
+    }
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let (image, drive, volume) = (at("disk.img"), at("drive"), at("volume"));
+    fs::create_dir(&drive).unwrap();
+    fs::create_dir(&volume).unwrap();
+    ext(&image, 64, None, &["-t", "ext4"]);
+    let (server, name) = served("127.0.0.1:0", &image);
+    let listen = name.strip_prefix("nvme+tcp://").unwrap().split('/').next().unwrap().to_owned();
+    let mut server = Some(server);
+    let more = ["--reconnect-delay", "1", "--mount", volume.to_str().unwrap()];
+    let (mut attached, said) = announced_over(&name, &drive, &more, 4);
+    assert_eq!(said[0], format!("{}: {} bytes", drive.join("namespace").display(), 64 << 20));
+    let socket = said[1].clone();
+    let ask = |args: &[&str]| {
+        let output = nearside().arg(args[0]).args(["-d", &socket]).args(&args[1..]).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let text = |round: usize| format!("round {round}\nERROR {round}\n").repeat(10_000 * (round % 3) + 1);
+    for round in 0..12 {
+        let path = volume.join(format!("file{round}"));
+        fs::write(&path, text(round)).unwrap();
+        if round % 2 == 0 {
+            fs::File::open(&path).unwrap().sync_all().unwrap();
+        }
+        if round % 5 == 3 {
+            drop(server.take());
+            server = Some(served(&listen, &image).0);
+        }
+    }
+    must(&mut Command::new("sync"));
+    for round in 0..12 {
+        let (name, errors) = (format!("/file{round}"), 10_000 * (round % 3) + 1);
+        assert_eq!(ask(&["grep", "-c", "ERROR", &name]), (Some(0), format!("{errors}\n")), "{name}");
+        assert!(ask(&["cat", &name]).1 == text(round), "{name}");
+        assert!(fs::read_to_string(volume.join(&name[1..])).unwrap() == text(round), "{name}");
+    }
+    // By the name that it has on this machine, and by blocks.
+    let mounted = volume.join("file4");
+    let found = nearside().args(["grep", "--mounted", "-c", "ERROR"]).arg(&mounted).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "10001\n", "{found:?}");
+    assert_eq!(ask(&["grep", "--locate", "host", "-c", "ERROR", "/file4"]), (Some(0), "10001\n".into()));
+    let info: serde_json::Value = serde_json::from_str(&ask(&["info", "--json"]).1).unwrap();
+    assert!(info["view"]["watched"].as_u64() > Some(0), "the drive's own view: {info}");
+    if needs::tools(test, &["setpriv"]) {
+        fs::create_dir(volume.join("logs")).unwrap();
+        fs::write(volume.join("logs/old.log"), "ERROR\n").unwrap();
+        another_user_asks_in_its_own_name(folder.path(), &volume, &socket);
+    }
+
+    must(Command::new("kill").arg(attached.child.id().to_string()));
+    assert!(attached.child.wait().unwrap().success());
+    let mut said = String::new();
+    attached.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains(": Successfully reconnected (attempt "), "{said}");
+    drop(server);
+    must(Command::new("e2fsck").args(["-fn"]).arg(&image).stdout(Stdio::null()));
+    for round in 0..12 {
+        let output =
+            nearside().arg("cat").arg("-d").arg(&image).arg(format!("/file{round}")).output().unwrap();
+        assert!(output.stdout == text(round).into_bytes(), "file{round}");
+    }
+}
+
+/// Whoever wants an end need not wait for a server.
+#[test]
+fn a_drive_that_is_not_reached_is_detached_by_a_second_signal() {
+    let test = "root_attach::a_drive_that_is_not_reached_is_detached_by_a_second_signal";
+    if !needs::mounts(test, &["umount"]) {
+        return;
+    }
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let (image, drive) = (folder.path().join("disk.img"), folder.path().join("drive"));
+    fs::create_dir(&drive).unwrap();
+    fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
+    let (server, name) = served("127.0.0.1:0", &image);
+    let (mut attached, said) = announced_over(&name, &drive, &["--ctrl-loss-tmo", "-1"], 3);
+    let file = said[0].split(": ").next().unwrap().to_owned();
+    fs::write(&file, [7; 4096]).unwrap();
+    drop(server);
+    let mut signals = 0;
+    let status = loop {
+        must(Command::new("kill").arg(attached.child.id().to_string()));
+        signals += 1;
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        if let Some(status) = attached.child.try_wait().unwrap() {
+            break status;
+        }
+    };
+    let mut said = String::new();
+    attached.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(signals > 1 && !status.success() && said.contains("the last flush failed"), "{signals}: {said}");
+    assert_eq!(fs::read_dir(&drive).unwrap().count(), 0);
+}
+
+#[test]
+fn what_a_drive_over_the_network_has_not_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = |more: &[&str]| {
+        let name = "nvme+tcp://127.0.0.1:1/nqn.2026-12.example:far";
+        let output =
+            nearside().args(["attach", "--store", name]).args(more).arg(folder.path()).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for option in [&["--log-writes", "log"][..], &["--allow-unrecovered"], &["--near-data-threads", "2"]] {
+        let (code, err) = said(option);
+        assert!(code == Some(2) && err.contains(&format!("{} is of a drive", option[0])), "{err}");
+    }
+    let (code, err) = said(&[]);
+    assert!(code == Some(2) && err.contains("connecting"), "{err}");
 }
 
 /// By each way in which requests come from the kernel: the loop device's last dirty pages are lost with a

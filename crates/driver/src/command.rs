@@ -5,7 +5,7 @@ use nearside_spec::command::{Bits, Field, dataset, near_data, transfer};
 use nearside_spec::data::DsmRange;
 use nearside_spec::{SubmissionEntry, opcode};
 
-use crate::DmaBuffer;
+use crate::{Buffer, DmaBuffer};
 
 /// What kind of work a command is, as history and models count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -105,7 +105,7 @@ impl Command {
     ///
     /// # Panics
     /// With no range, with more than 256, or where the buffer's capacity is less than 16 bytes for each.
-    pub fn deallocate(nsid: u32, ranges: &[(u64, u32)], buffer: &mut DmaBuffer) -> Command {
+    pub fn deallocate(nsid: u32, ranges: &[(u64, u32)], buffer: &mut impl Buffer) -> Command {
         assert!((1..=256).contains(&ranges.len()), "deallocate takes 1 to 256 ranges");
         buffer.set_len(DsmRange::SIZE * ranges.len());
         for (i, (slba, blocks)) in ranges.iter().enumerate() {

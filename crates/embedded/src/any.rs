@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use nearside_clock::Nanos;
 use nearside_dma::{LentBytes, Memory};
+use nearside_driver::tcp::Address;
 use nearside_ftl::FlashStore;
 use nearside_media::words::size;
 use nearside_media::{behind, path_len};
@@ -314,6 +315,11 @@ impl<'a> Word<'a> {
         if let Some(rest) = part(LVM) {
             let (disk, volume) = logical(OsStr::new(rest))?;
             return Ok(Word::Volume(Box::new(Word::parse(&rest[..disk.len()])?), volume));
+        }
+        if Address::is_meant(word) {
+            return Err(invalid(format!(
+                "store {word:?}: a drive over the network is attached (`nearside attach`)"
+            )));
         }
         let mapped = part("pmem:");
         let path = mapped.or_else(|| part(FILE)).unwrap_or(word);

@@ -36,6 +36,7 @@ mod many;
 mod model;
 pub mod named;
 pub mod partition;
+mod remote;
 
 pub use any::{AnyChannel, AnyStore};
 pub use drive::{Count, Drive, Line};
@@ -44,3 +45,4 @@ pub use logical::LogicalVolume;
 pub use loopback::{Loopback, Runner};
 pub use many::{drives_of, images_in};
 pub use model::{Model, ModelHelp, model_file, models, models_help, read_model};
+pub use remote::{Remote, RemoteChannel};

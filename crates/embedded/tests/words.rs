@@ -100,6 +100,7 @@ fn words_name_stores() {
         ("dram:0", "dram:0"),
         ("file:", "names no file"),
         ("pmem:", "names no file"),
+        ("nvme+tcp://host/nqn.2026-12.example:far/1", "is attached (`nearside attach`)"),
         ("qcow2:", "names no file"),
         ("qcow2:?snapshot=a", "names no file"),
         ("qcow2:/nonexistent?snapshot=a", "/nonexistent: No such"),

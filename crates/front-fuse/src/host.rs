@@ -11,8 +11,9 @@
 //! that it holds is waited for by an I/O. Who asks first is decided in [`share`](crate::share); a command
 //! whose asker has gone is aborted.
 
+use std::fmt;
 use std::ops::Range;
-use std::sync::{Condvar, Mutex, RwLock, RwLockReadGuard, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, RwLock, RwLockReadGuard, TryLockError};
 use std::time::Duration;
 
 use nearside_clock::{Clock, TscClock};
@@ -75,6 +76,25 @@ impl HostError {
     }
 }
 
+/// Where near-data work is done that is not the business of the drive behind a host: that drive's bytes are
+/// another's.
+pub trait Elsewhere: fmt::Debug + Send + Sync {
+    /// As [`Host::near_data`], once it is the asker's turn.
+    ///
+    /// # Errors
+    /// As [`Host::near_data`].
+    fn near_data(&self, request: &[u8], room: usize, gone: &dyn Fn() -> bool) -> Result<Vec<u8>, HostError>;
+
+    /// As [`Host::statistics`], once it is the asker's turn.
+    ///
+    /// # Errors
+    /// As [`Host::statistics`].
+    fn statistics(&self, gone: &dyn Fn() -> bool) -> Result<Vec<u8>, HostError>;
+
+    /// What waits for it to be reached fails: whoever attached the drive wants it to end.
+    fn give_up(&self);
+}
+
 pub(crate) type Queue = Initiator<Threaded, TscClock>;
 
 /// A host on a running drive. Shared by threads.
@@ -88,6 +108,7 @@ pub struct Host {
     /// Of near-data commands.
     near: Lane<Asker>,
     shares: Shares,
+    elsewhere: Option<Arc<dyn Elsewhere>>,
     /// For threads that serve the kernel, one each: taken and given up, not lent.
     served: Mutex<Vec<Queue>>,
     /// Shared by writes of whole blocks, exclusive for those that read blocks first.
@@ -208,10 +229,16 @@ impl Host {
             reads: Lane::of(reads, || queue(COMMANDS_OUT))?,
             near: Lane::of(near, asker)?,
             shares: Shares::new(near),
+            elsewhere: None,
             served: Mutex::new(Result::from_iter((0..served).map(|_| queue(SERVED_OUT)))?),
             writes: RwLock::new(()),
             driver,
         })
+    }
+
+    /// With near-data work done elsewhere, where it is.
+    pub(crate) fn with_near_data(self, elsewhere: Option<Arc<dyn Elsewhere>>) -> Host {
+        Host { elsewhere, ..self }
     }
 
     /// Size and format.
@@ -416,6 +443,9 @@ impl Host {
         let failed = |error: String| HostError::Driver { operation: "near-data", error };
         let len = request.len().max(room).max(1);
         let _place = self.shares.enter(user, LOOK, &gone).ok_or(HostError::Gone)?;
+        if let Some(elsewhere) = &self.elsewhere {
+            return elsewhere.near_data(request, room, &gone);
+        }
         let mut lent = self.near.lend();
         let Some(Asker { queue, buffer: kept }) = lent.item.as_mut() else {
             return Err(failed("no queue".into()));
@@ -469,6 +499,9 @@ impl Host {
     pub fn statistics(&self, user: User, gone: impl Fn() -> bool) -> Result<Vec<u8>, HostError> {
         let failed = |error: String| HostError::Driver { operation: "get log page", error };
         let _place = self.shares.enter(user, LOOK, &gone).ok_or(HostError::Gone)?;
+        if let Some(elsewhere) = &self.elsewhere {
+            return elsewhere.statistics(&gone);
+        }
         let mut lent = self.near.lend();
         let Some(Asker { queue, .. }) = lent.item.as_mut() else { return Err(failed("no queue".into())) };
         let (controller, host) = queue.admin();

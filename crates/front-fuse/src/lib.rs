@@ -44,7 +44,7 @@ use looped::Looped;
 use session::{End, Plan, Session};
 
 pub use files::FILE_NAME;
-pub use host::{Host, HostError};
+pub use host::{Elsewhere, Host, HostError};
 pub use line::{Limits, Line};
 pub use peers::{MAX_CONNECTIONS, MAX_OF_ONE_USER};
 pub use session::{Carrier, ENABLE_URING, Transport, uring_offered};
@@ -68,6 +68,8 @@ pub struct AttachOptions {
     pub looped: bool,
     /// A directory at which the volume on that loop device is mounted (which makes one).
     pub volume: Option<PathBuf>,
+    /// Where near-data work is done, if not by the drive.
+    pub elsewhere: Option<Arc<dyn Elsewhere>>,
 }
 
 impl AttachOptions {
@@ -83,6 +85,7 @@ impl AttachOptions {
             transport: Transport::Auto,
             looped: false,
             volume: None,
+            elsewhere: None,
         }
     }
 }
@@ -169,6 +172,7 @@ pub struct Attached {
     /// The mount's device number.
     device: u64,
     policy: Policy,
+    elsewhere: Option<Arc<dyn Elsewhere>>,
     events: mpsc::Receiver<AttachEvent>,
     sender: mpsc::Sender<AttachEvent>,
     root_enters: bool,
@@ -192,7 +196,7 @@ pub fn attach(function: Function, options: &AttachOptions) -> Result<Attached, A
     let plan = Plan::of(options.transport, options.threads).map_err(failed)?;
     // One for what the kernel's threads do not do themselves, and one for whoever asks in this process.
     let (host, driver) = host_of(function, options.policy, 2, Some(&plan))?;
-    let host = Arc::new(host);
+    let host = Arc::new(host.with_near_data(options.elsewhere.clone()));
     let socket_path = options.socket.clone().unwrap_or_else(|| default_socket(&mountpoint));
     // The socket first: a mount that cannot be asked is of no use, and easier to leave undone than to undo.
     let server = Server::bind(&socket_path, host.clone(), Limits::default()).map_err(AttachError::Socket)?;
@@ -216,6 +220,7 @@ pub fn attach(function: Function, options: &AttachOptions) -> Result<Attached, A
         session: Some(session),
         device: 0,
         policy: options.policy,
+        elsewhere: options.elsewhere.clone(),
         events,
         sender,
         root_enters,
@@ -334,14 +339,19 @@ impl Attached {
     }
 
     /// Serves until the mount is ended by `umount` or a signal comes. A signal while the mount is in use is
-    /// refused with a line on stderr; the second in a row ends it all the same.
+    /// refused with a line on stderr; the second in a row ends it all the same, and waits no longer for a
+    /// drive that is not reached.
     ///
     /// # Errors
     /// [`AttachError`]: the last flush failed, or the system did.
     pub fn wait(mut self, mut termination: Termination) -> Result<(), AttachError> {
-        let sender = self.sender.clone();
+        let (sender, elsewhere) = (self.sender.clone(), self.elsewhere.clone());
         std::thread::Builder::new().name("signals".into()).spawn(move || {
+            let mut signals = 0;
             while let Ok(signal) = termination.wait() {
+                signals += 1;
+                // What the first began may wait for a drive that is not reached.
+                elsewhere.iter().filter(|_| signals > 1).for_each(|elsewhere| elsewhere.give_up());
                 if sender.send(AttachEvent::Signal(signal)).is_err() {
                     return;
                 }

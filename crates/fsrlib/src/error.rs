@@ -55,7 +55,7 @@ pub enum Error {
 impl Error {
     /// Whether it says nothing of the command, but that this way to the drive does not serve it: the way was
     /// lost, or the status is path related (Base 2.0, 3.3.3.2.1.4) and may be another elsewhere, or later.
-    pub(crate) fn is_of_the_way(&self) -> bool {
+    pub fn is_of_the_way(&self) -> bool {
         match self {
             Error::Lost(_) => true,
             Error::Nvme { status, .. } => status.sct() == PATH_RELATED && *status != status.dnr(),

@@ -137,7 +137,7 @@ pub struct Reconnecting<P: Paths, C> {
     names: Vec<String>,
     clock: C,
     recovery: Recovery,
-    tell: Box<dyn FnMut(&Notice)>,
+    tell: Box<dyn FnMut(&Notice) + Send>,
     stop: Stop,
     /// The way that is open, or was the last.
     at: usize,
@@ -163,7 +163,7 @@ impl<P: Paths, C: Clock> Reconnecting<P, C> {
         mut paths: P,
         recovery: Recovery,
         clock: C,
-        tell: impl FnMut(&Notice) + 'static,
+        tell: impl FnMut(&Notice) + Send + 'static,
     ) -> Result<Self, String> {
         let names = paths.names();
         let mut refused = vec![false; names.len()];
@@ -197,10 +197,33 @@ impl<P: Paths, C: Clock> Reconnecting<P, C> {
         Err(reasons.join("; "))
     }
 
+    /// The way itself, for who sends by it and waits for nothing.
+    ///
+    /// # Errors
+    /// As [`Reconnecting::way`].
+    pub fn take(&mut self) -> Result<P::Way, Error> {
+        self.way()?;
+        self.way.take().ok_or_else(no_way)
+    }
+
+    /// Another in the place of one that was taken, which does not serve any more, and why. `answered`: by the
+    /// one that was taken something was.
+    ///
+    /// # Errors
+    /// As [`Reconnecting::take`].
+    pub fn replace(&mut self, way: P::Way, why: Error, answered: bool) -> Result<P::Way, Error> {
+        if answered {
+            self.incident = None;
+        }
+        self.way = Some(way);
+        self.lost(why)?;
+        self.take()
+    }
+
     /// Does something that may be done twice, until its answer is one of the drive's.
     fn carry<R>(&mut self, mut once: impl FnMut(&mut P::Way) -> Result<R, Error>) -> Result<R, Error> {
         loop {
-            match once(self.open()?) {
+            match once(self.way()?) {
                 Err(error) if error.is_of_the_way() => self.lost(error)?,
                 answer => {
                     self.incident = None;
@@ -211,7 +234,10 @@ impl<P: Paths, C: Clock> Reconnecting<P, C> {
     }
 
     /// The way; where there is none, after those that are known were tried.
-    fn open(&mut self) -> Result<&mut P::Way, Error> {
+    ///
+    /// # Errors
+    /// There is none, and why; the attempts were given up.
+    pub fn way(&mut self) -> Result<&mut P::Way, Error> {
         if self.way.is_none() {
             match &self.over {
                 Some(why) => return Err(Error::Lost(why.clone())),
@@ -219,7 +245,7 @@ impl<P: Paths, C: Clock> Reconnecting<P, C> {
             }
         }
         // `recover` opened one.
-        self.way.as_mut().ok_or_else(|| Error::Lost("there is no way to the drive".into()))
+        self.way.as_mut().ok_or_else(no_way)
     }
 
     /// The way does not serve: there is another afterwards.
@@ -350,6 +376,10 @@ impl<P: Paths, C: Clock> Reconnecting<P, C> {
     }
 }
 
+fn no_way() -> Error {
+    Error::Lost("there is no way to the drive".into())
+}
+
 impl Incident {
     fn of(loss: &str, paths: usize) -> Incident {
         let loss = loss.to_owned();
@@ -407,7 +437,7 @@ impl<P: Paths, C: Clock> Transport for Reconnecting<P, C> {
         let unanswered = RefCell::new(unanswered);
         loop {
             let (mut lost, mut answers, mut broken) = (None, 0, false);
-            let failed = match self.open() {
+            let failed = match self.way() {
                 Ok(way) => {
                     let mut rest = std::iter::from_fn(|| unanswered.borrow_mut().next());
                     way.near_data_each(&mut rest, &mut |answer| match answer {

@@ -134,10 +134,12 @@ impl Known {
 }
 
 /// The addresses of a subsystem, as ways to one of its namespaces: that which the first that is opened shows.
+#[derive(Clone, Debug)]
 pub struct TcpPaths<C> {
     addresses: Addresses,
     options: Options,
     policy: Policy,
+    depth: u16,
     clock: C,
     known: Option<Known>,
 }
@@ -145,7 +147,12 @@ pub struct TcpPaths<C> {
 impl<C: Clock + Clone + 'static> TcpPaths<C> {
     /// None is open yet.
     pub fn new(addresses: Addresses, options: Options, policy: Policy, clock: C) -> Self {
-        TcpPaths { addresses, options, policy, clock, known: None }
+        TcpPaths { addresses, options, policy, depth: DEPTH, clock, known: None }
+    }
+
+    /// With queues for so many commands, where the target has as many.
+    pub fn with_depth(self, depth: u16) -> Self {
+        TcpPaths { depth: depth.max(DEPTH), ..self }
     }
 
     fn connect(&self, address: &Address) -> Result<(TcpTransport<C>, Known), DriverError> {
@@ -162,7 +169,7 @@ impl<C: Clock + Clone + 'static> TcpPaths<C> {
             Err(DriverError::Command { failure: Failure::Status(_), .. }) => Vec::new(),
             Err(error) => return Err(error),
         };
-        let initiator = controller.initiator(DEPTH, self.policy, clock)?;
+        let initiator = controller.initiator(self.depth, self.policy, clock)?;
         let known = Known {
             nsid: namespace.nsid,
             block_size: namespace.block_size,

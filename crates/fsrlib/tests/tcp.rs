@@ -29,6 +29,8 @@ use nearside_store::{Delay, Dram, File, FileOptions, Modelled, Store};
 
 #[path = "tcp/reconnecting.rs"]
 mod reconnecting;
+#[path = "tcp/remote.rs"]
+mod remote;
 
 const NQN: &str = "nqn.2014-08.org.example:drive";
 const BLOCK: usize = 512;

@@ -49,7 +49,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // what is compared is where the work is done.
     ("fsrlib", &["spec", "dma", "clock", "near-data", "fsr", "driver"]),
     ("embedded", &[
-        "dma", "clock", "media", "store", "ftl", "fsview", "device", "firmware", "driver", "fsrlib",
+        "spec", "dma", "clock", "media", "store", "ftl", "fsview", "device", "firmware", "driver", "fsrlib",
     ]),
     ("fsrlib-c", &["channel", "clock", "tls", "driver", "fsrlib", "embedded"]),
     ("python", &["channel", "clock", "ndp", "tls", "wasm", "yara", "fsrlib", "embedded"]),

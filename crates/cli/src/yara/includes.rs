@@ -138,8 +138,8 @@ impl Expanded {
     }
 }
 
-/// A file that is included: as the system knows it, and what it holds, but no more than is too much. Of a pipe
-/// or a terminal nobody knows when it ends.
+/// A file that is included: as the system knows it, and what it holds, but no more than is too much. Of a
+/// pipe or a terminal nobody knows when it ends.
 fn opened(path: &Path) -> io::Result<(PathBuf, Vec<u8>)> {
     let known = path.canonicalize()?;
     let kind = std::fs::metadata(&known)?.file_type();

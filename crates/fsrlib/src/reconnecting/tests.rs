@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Mutex;
 
 use nearside_clock::TscClock;
 use nearside_spec::Status;
@@ -101,15 +102,15 @@ struct Rig {
     way: Reconnecting<Drive, TscClock>,
     sent: Rc<RefCell<Vec<(usize, u8)>>>,
     opened: Rc<RefCell<Vec<usize>>>,
-    told: Rc<RefCell<Vec<String>>>,
+    told: Arc<Mutex<Vec<String>>>,
 }
 
 fn rig(paths: usize, reconnect_delay: Duration, attempts: u32, script: Script) -> Rig {
-    let (sent, opened, told) = (Rc::default(), Rc::default(), Rc::default());
+    let (sent, opened, told) = (Rc::default(), Rc::default(), Arc::default());
     let drive = Drive { paths, script, sent: Rc::clone(&sent), opened: Rc::clone(&opened) };
     let recovery = Recovery { reconnect_delay, ctrl_loss_tmo: Some(reconnect_delay * attempts) };
-    let tell: Rc<RefCell<Vec<String>>> = Rc::clone(&told);
-    let tell = move |notice: &Notice| tell.borrow_mut().push(notice.to_string());
+    let tell: Arc<Mutex<Vec<String>>> = Arc::clone(&told);
+    let tell = move |notice: &Notice| tell.lock().unwrap().push(notice.to_string());
     let way = Reconnecting::connect(drive, recovery, TscClock::new(), tell).unwrap();
     Rig { way, sent, opened, told }
 }
@@ -144,7 +145,7 @@ fn requests_that_are_out_are_sent_again_and_no_others() {
     let first = [0, 1, 2, 3, 4].map(|request| (0, request));
     let second = [2, 3, 4, 5, 6].map(|request| (1, request));
     assert_eq!(rig.sent.borrow()[..], [first, second].concat());
-    assert_eq!(rig.told.borrow()[..], ["starting error recovery: path0: lost", "going on by path1"]);
+    assert_eq!(rig.told.lock().unwrap()[..], ["starting error recovery: path0: lost", "going on by path1"]);
 }
 
 #[test]
@@ -159,7 +160,7 @@ fn what_the_drive_refuses_is_an_answer() {
     let answers = each(&mut rig, 6);
     let good: Vec<u8> = answers.iter().flatten().copied().collect();
     assert_eq!((answers.len(), &good[..]), (6, &[0, 4, 5][..]));
-    assert_eq!((rig.sent.borrow().len(), rig.told.borrow().len()), (6, 0));
+    assert_eq!((rig.sent.borrow().len(), rig.told.lock().unwrap().len()), (6, 0));
 }
 
 #[test]
@@ -187,7 +188,7 @@ fn where_no_path_serves_all_are_asked_again_after_the_delay() {
     assert!(over.starts_with("path0 does not serve (the drive refused a read: "), "{over}");
     assert!(over.contains("in 0.003 seconds, 3 attempts: the drive refused a read"), "{over}");
     assert_eq!(never.sent.borrow().len(), 4);
-    let waits = never.told.borrow().iter().filter(|said| said.starts_with("Reconnecting in")).count();
+    let waits = never.told.lock().unwrap().iter().filter(|said| said.starts_with("Reconnecting in")).count();
     assert_eq!(waits, 3);
     // Without attempts the status is the answer, and the way stays.
     let mut once = rig(1, SOON, 0, |_, command| if command == 0 { Err(inaccessible()) } else { Ok(()) });

@@ -5,9 +5,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nearside_clock::TscClock;
@@ -30,7 +29,7 @@ use super::{NQN, image, records, serve_at};
 const NEVER: Duration = Duration::from_secs(100_000);
 const SOON: Duration = Duration::from_millis(2);
 
-type Told = Rc<RefCell<Vec<Notice>>>;
+type Told = Arc<Mutex<Vec<Notice>>>;
 type Way = Reconnecting<TcpPaths<TscClock>, TscClock>;
 
 fn every(reconnect_delay: Duration) -> Recovery {
@@ -40,7 +39,7 @@ fn every(reconnect_delay: Duration) -> Recovery {
 fn open_with(
     all: &[&Address],
     recovery: Recovery,
-    heard: impl Fn(&Notice) + 'static,
+    heard: impl Fn(&Notice) + Send + 'static,
 ) -> Result<(Way, Told), String> {
     open_as(HostOptions { recovery, ..HostOptions::default() }, all, heard)
 }
@@ -49,7 +48,7 @@ fn open_with(
 fn open_as(
     host: HostOptions,
     all: &[&Address],
-    heard: impl Fn(&Notice) + 'static,
+    heard: impl Fn(&Notice) + Send + 'static,
 ) -> Result<(Way, Told), String> {
     let recovery = host.recovery;
     let authorities: Vec<String> = all.iter().map(|address| address.authority()).collect();
@@ -59,7 +58,7 @@ fn open_as(
     let tell = told.clone();
     let way = Reconnecting::connect(paths, recovery, TscClock::new(), move |notice| {
         heard(notice);
-        tell.borrow_mut().push(notice.clone());
+        tell.lock().unwrap().push(notice.clone());
     });
     Ok((way?, told))
 }
@@ -144,7 +143,7 @@ fn an_answer_of_many_commands_is_the_same_over_many_connections() {
         _ => {}
     });
     assert!(got.unwrap() == want, "byte for byte");
-    let told = std::mem::take(&mut *told.borrow_mut());
+    let told = std::mem::take(&mut *told.lock().unwrap());
     let count = |which: fn(&Notice) -> bool| told.iter().filter(|notice| which(notice)).count();
     assert_eq!(count(|notice| matches!(notice, Notice::Lost(_))), 5, "{told:?}");
     assert_eq!(count(|notice| matches!(notice, Notice::Reconnected { of: None, .. })), 5, "{told:?}");
@@ -192,7 +191,7 @@ fn commands_that_are_out_when_the_connection_ends_are_sent_again() {
         got
     });
     assert!(got.unwrap() == want, "byte for byte");
-    assert!(told.borrow().iter().any(|notice| matches!(notice, Notice::Reconnected { .. })));
+    assert!(told.lock().unwrap().iter().any(|notice| matches!(notice, Notice::Reconnected { .. })));
 }
 
 #[test]
@@ -216,7 +215,7 @@ fn what_is_asked_together_goes_on_from_the_first_without_an_answer() {
         }
     });
     assert_eq!(got, want);
-    let told = told.borrow();
+    let told = told.lock().unwrap();
     assert_eq!(
         told.iter().filter(|notice| matches!(notice, Notice::Reconnected { .. })).count(),
         4,
@@ -255,13 +254,13 @@ fn another_address_takes_over_at_once() {
         }
     });
     assert!(got.unwrap() == records(&mut here, &ask));
-    let told = told.borrow();
+    let told = told.lock().unwrap();
     assert!(matches!(&told[..], [Notice::Lost(_), Notice::Moved(to)] if *to == two.authority()), "{told:?}");
 
     // One that is not there to begin with is passed over.
     let (mut there, told) = open(&[&one, &two], every(NEVER));
     there.nop().unwrap();
-    assert!(told.borrow().is_empty());
+    assert!(told.lock().unwrap().is_empty());
 }
 
 /// Stands between a host and a target, and hands on what comes until it is told to keep it: then the target
@@ -308,7 +307,7 @@ fn a_drive_that_says_nothing_is_asked_elsewhere() {
     session.nop().unwrap();
     keeps.store(true, Ordering::Relaxed);
     session.nop().unwrap();
-    let told = told.borrow();
+    let told = told.lock().unwrap();
     let [Notice::Lost(why), Notice::Moved(to)] = &told[..] else { panic!("{told:?}") };
     assert!(why.contains("no answer within 1000 ms") && *to == direct.authority(), "{told:?}");
 }
@@ -326,7 +325,7 @@ fn attempts_are_as_many_as_the_kernels() {
     for part in [&*address.authority(), "no other could be made in 0.005 seconds, 3 attempts: connecting: "] {
         assert!(text.contains(part), "{text}");
     }
-    let told: Vec<String> = told.borrow().iter().map(Notice::to_string).collect();
+    let told: Vec<String> = told.lock().unwrap().iter().map(Notice::to_string).collect();
     assert!(told[0].starts_with("starting error recovery: driver: "), "{told:?}");
     for (nth, said) in told[1..7].chunks(2).enumerate() {
         assert_eq!(said[0], "Reconnecting in 0.002 seconds...");
@@ -348,7 +347,7 @@ fn without_attempts_a_loss_is_the_end() {
     let text = session.nop().unwrap_err().to_string();
     assert!(text.starts_with("driver: the "), "{text}");
     assert_eq!(session.nop().unwrap_err().to_string(), text);
-    assert!(told.borrow().is_empty());
+    assert!(told.lock().unwrap().is_empty());
     // Nor is the first connection tried twice.
     let Err(nobody) = open_with(&[&address], every(NEVER), |_| {}) else { panic!("somebody answers") };
     assert!(nobody.starts_with("connecting: "), "{nobody}");
@@ -367,7 +366,7 @@ fn a_host_that_is_refused_does_not_ask_again() {
         text.contains("no other can be made: connect: ") && text.contains("does not allow the host"),
         "{text}"
     );
-    let told = told.borrow();
+    let told = told.lock().unwrap();
     let [Notice::Lost(_), Notice::Waiting(_), Notice::Failed { attempt: 1, .. }, Notice::Removing] =
         &told[..]
     else {
@@ -410,7 +409,7 @@ fn an_address_that_does_not_serve_is_left_and_a_state_that_ends_is_waited_for() 
     session.nop().unwrap();
     set(0, AnaState::Inaccessible);
     session.nop().unwrap();
-    let said: Vec<Notice> = std::mem::take(&mut *told.borrow_mut());
+    let said: Vec<Notice> = std::mem::take(&mut *told.lock().unwrap());
     assert!(matches!(&said[..], [Notice::Lost(_), Notice::Moved(to)] if *to == two.authority()), "{said:?}");
     assert!(said[0].to_string().contains("Asymmetric Access Inaccessible"), "{said:?}");
     // There is none, until an attempt later.
@@ -427,7 +426,7 @@ fn an_address_that_does_not_serve_is_left_and_a_state_that_ends_is_waited_for() 
     let (way, told) = open_as(host, &[&one, &two], heard).unwrap();
     let mut session = Session::new(way, Arc::new(TscClock::new()));
     session.nop().unwrap();
-    let waits = told.borrow().iter().filter(|notice| matches!(notice, Notice::Waiting(_))).count();
+    let waits = told.lock().unwrap().iter().filter(|notice| matches!(notice, Notice::Waiting(_))).count();
     assert_eq!(waits, 3, "{told:?}");
 }
 
@@ -445,7 +444,7 @@ fn answers_of_two_drives_are_not_made_one() {
         let _again = (!at_once).then(|| empty(Some(&one), 8, None));
         let text = session.nop().unwrap_err().to_string();
         assert!(text.contains("namespace 1 there is another than it was"), "{text}");
-        assert_eq!(told.borrow().last(), Some(&Notice::Removing));
+        assert_eq!(told.lock().unwrap().last(), Some(&Notice::Removing));
     }
 }
 

@@ -99,9 +99,11 @@ const MAY_ASK_THE_TIME: &[(&str, &[&str])] = &[
     (
         "a test of what happens while time passes: load for a while, a kill at some time, a timer that runs out, a quiet medium",
         &[
+            "crates/cli/tests/root_attach.rs",
             "crates/cli/tests/root_server/killed.rs",
             "crates/cli/tests/soak/",
             "crates/fsrlib/tests/tcp.rs",
+            "crates/fsrlib/tests/tcp/remote.rs",
             "crates/embedded/tests/modelled.rs",
         ],
     ),
