@@ -234,6 +234,13 @@ impl RemoteChannel {
         Ok(())
     }
 
+    /// Goes on with all that there is.
+    fn work(&mut self) {
+        self.find();
+        self.send();
+        self.look();
+    }
+
     /// Takes what the thread has found.
     fn find(&mut self) {
         if !self.asked {
@@ -258,6 +265,11 @@ impl RemoteChannel {
             }
             Err(why) => self.fail_all(&why),
         }
+    }
+
+    /// There is a connection, or will be one unless attempts end.
+    fn may_send(&self) -> bool {
+        self.way.is_some() || self.asked
     }
 
     /// There is no connection, and none is made.
@@ -542,7 +554,11 @@ impl Channel for RemoteChannel {
             return Submitted::done(Err(error), data);
         }
         let live = self.works.len() - self.free.len() + self.done.len();
-        if live >= MOST || (operation.mutates() && self.unflushed.is_full()) {
+        // Where none is made any more it fails instead.
+        let is_full = self.unflushed.is_full() && self.may_send();
+        if live >= MOST || (operation.mutates() && is_full) {
+            // Who waits for room has nothing in flight, and does not poll.
+            self.work();
             return Submitted::done(Err(StoreError::Busy), data);
         }
         let bytes = match operation {
@@ -575,9 +591,7 @@ impl Channel for RemoteChannel {
     }
 
     fn poll(&mut self, now: Nanos, sink: &mut impl FnMut(Token, Completion)) -> Option<Nanos> {
-        self.find();
-        self.send();
-        self.look();
+        self.work();
         while let Some((token, completion)) = self.done.pop_front() {
             sink(token, completion);
         }

@@ -14,9 +14,9 @@ use super::{Remote, Ways, lock};
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Remote {
-    /// One near-data command: the request's bytes in, at most `room` bytes of reply out. It is given up where
-    /// `gone` says that nobody waits for the reply any more. Each of several at a time has a connection of its
-    /// own.
+    /// One near-data command: the request's bytes in, at most `room` bytes of reply out. It is given up
+    /// where `gone` says that nobody waits for the reply any more. Each of several at a time has a
+    /// connection of its own.
     ///
     /// # Errors
     /// As [`Transport::near_data`].

@@ -2,23 +2,30 @@
 //! and servers that are started anew without what they need not have kept.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use nearside_clock::TscClock;
+use nearside_clock::{Nanos, TscClock};
 use nearside_conformance::needs;
 use nearside_conformance::store::{self, Host};
-use nearside_device::{AnaState, Identity, PortStates};
-use nearside_embedded::Remote;
+use nearside_device::runner::Rest;
+use nearside_device::{AnaState, Config as DeviceConfig, Identity, PortStates};
+use nearside_dma::Memory;
+use nearside_embedded::{Loopback, Remote};
 use nearside_firmware::Fsr;
 use nearside_front_tcp::{Offer, Server};
 use nearside_fsrlib::driver::tcp::{Address, Options as HostOptions, Recovery};
-use nearside_fsrlib::{Ask, Completion, Error, Failure, Notice, Operation, Session, Transport};
+use nearside_fsrlib::driver::{Command, DriverConfig, Initiator, InitiatorConfig, QueueConfig, Threaded};
+use nearside_fsrlib::{Ask, Completion as Model, Error, Failure, Notice, Operation, Session, Transport};
 use nearside_random::Rng;
 use nearside_store::Operation as Change;
-use nearside_store::{Data, Delay, Dram, File, FileOptions, Lossy, Modelled, Store, StoreError, Token};
+use nearside_store::{
+    Channel, Completion, Data, Delay, Dram, File, FileOptions, Lossy, Modelled, Store, StoreError, Submitted,
+    Token,
+};
 
 use super::{NQN, records, serve_at};
 
@@ -184,6 +191,90 @@ fn what_was_acknowledged_outlives_a_server_that_forgets_it() {
     }
 }
 
+/// Memory whose flushes take their time.
+struct SlowFlush(Dram);
+
+struct SlowChannel {
+    memory: <Dram as Store>::Channel,
+    flushes: Vec<(Token, Nanos)>,
+}
+
+impl Store for SlowFlush {
+    type Channel = SlowChannel;
+
+    fn capacity(&self) -> u64 {
+        self.0.capacity()
+    }
+
+    fn block_size(&self) -> u32 {
+        self.0.block_size()
+    }
+
+    fn channel(&self, memory: Arc<Memory>) -> std::io::Result<SlowChannel> {
+        Ok(SlowChannel { memory: self.0.channel(memory)?, flushes: Vec::new() })
+    }
+}
+
+impl Channel for SlowChannel {
+    fn submit(&mut self, operation: Change, data: Data<'_>, token: Token, now: Nanos) -> Submitted {
+        if operation != Change::Flush {
+            return self.memory.submit(operation, data, token, now);
+        }
+        self.flushes.push((token, now + 500_000_000));
+        Submitted::Pending
+    }
+
+    fn poll(&mut self, now: Nanos, sink: &mut impl FnMut(Token, Completion)) -> Option<Nanos> {
+        self.flushes.retain(|(token, at)| {
+            let ended = *at <= now;
+            if ended {
+                sink(*token, Completion { result: Ok(()), buffer: None });
+            }
+            !ended
+        });
+        self.flushes.iter().map(|(_, at)| *at).min()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.flushes.len()
+    }
+
+    fn memory_changed(&mut self) {
+        self.memory.memory_changed();
+    }
+}
+
+/// More than is kept at a time is written at once, to a drive that is slow to flush, which goes away in
+/// the middle: the writes wait for room, and then there is some.
+#[test]
+fn what_is_not_flushed_is_bounded_and_nobody_waits_for_ever() {
+    const PIECE: usize = 256 << 10;
+    let own = HostOptions::default().host_nqn;
+    let (server, address) = serve(None, SlowFlush(Dram::new(1 << 20, 512).unwrap()));
+    let remote = connect(&address, None);
+    let mut drive = Loopback::threaded(remote, (), DeviceConfig::default(), Rest::default()).unwrap();
+    let driver = drive.driver(DriverConfig::default(), &TscClock::new()).unwrap();
+    let config = InitiatorConfig { queue: QueueConfig::of_depth(16), ..InitiatorConfig::default() };
+    let mut queue = Initiator::new(&driver, config, TscClock::new(), Threaded, None).unwrap();
+    let mut out = VecDeque::new();
+    for nth in 0..1_400u64 {
+        if nth == 700 {
+            server.disconnect(NQN, &own);
+        }
+        if out.len() == 16 {
+            let written = queue.wait(out.pop_front().unwrap());
+            assert_eq!(written.outcome, Ok(0), "{nth}");
+        }
+        let buffer = queue.buffer(PIECE).unwrap();
+        let blocks = (PIECE / 512) as u32;
+        let write = Command::write(1, nth % 4 * u64::from(blocks), blocks);
+        out.push_back(queue.submit(&write, Some(buffer)).unwrap());
+    }
+    for written in out {
+        assert_eq!(queue.wait(written).outcome, Ok(0));
+    }
+}
+
 /// Nothing waits for ever.
 #[test]
 fn a_drive_that_does_not_come_back_fails_what_waits() {
@@ -283,7 +374,7 @@ impl Transport for Passed<'_> {
         512
     }
 
-    fn completion(&self) -> Completion {
-        Completion::default()
+    fn completion(&self) -> Model {
+        Model::default()
     }
 }
