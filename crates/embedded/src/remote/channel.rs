@@ -356,6 +356,10 @@ impl RemoteChannel {
                     self.ended(piece, Err(why));
                     return Ok(());
                 }
+                if rejected.reason == RejectReason::Dead {
+                    let why = format!("driver: {}", rejected.reason);
+                    self.leaves.get_or_insert(Error::Lost(why));
+                }
                 Err(piece)
             }
         }
@@ -388,7 +392,7 @@ impl RemoteChannel {
     /// Looks what has ended.
     fn look(&mut self) {
         let Some(way) = &mut self.way else { return };
-        if way.initiator().outstanding() == 0 {
+        if way.initiator().outstanding() == 0 && self.leaves.is_none() {
             return;
         }
         way.initiator().look();
@@ -400,9 +404,9 @@ impl RemoteChannel {
             }
         }
         let is_over = self.way.as_mut().is_some_and(|way| way.initiator().outstanding() == 0);
-        let is_lost = lost.is_some();
         let Some(why) = lost.or_else(|| self.leaves.take_if(|_| is_over)) else { return };
         let Some(way) = self.way.take() else { return };
+        let is_lost = matches!(why, Error::Lost(_));
         self.leaves = None;
         self.again = None;
         self.makes_room = false;
@@ -419,6 +423,14 @@ impl RemoteChannel {
                     self.ended(piece, Err(why));
                 }
                 Reason::Again | Reason::Room => {}
+            }
+        }
+        // The driver gives all back; what it did not has no bytes any more that could be sent.
+        for place in 0..self.out.len() {
+            if let Some(piece) = self.out[place].take()
+                && matches!(piece.reason, Reason::Work(_))
+            {
+                self.ended(piece, Err("its command was lost with the connection".into()));
             }
         }
     }

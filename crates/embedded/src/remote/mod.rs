@@ -97,6 +97,9 @@ impl Remote {
         if ![512, 4096].contains(&shape.namespace.block_size) {
             return Err(format!("its blocks have {} bytes, not 512 or 4096", shape.namespace.block_size));
         }
+        if i64::try_from(shape.namespace.bytes()).is_err() {
+            return Err(format!("its {} blocks are more than a file can have", shape.namespace.blocks));
+        }
         Ok(Remote(Arc::new(Shared {
             paths,
             recovery,
