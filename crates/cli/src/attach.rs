@@ -47,7 +47,8 @@ Examples:
   nearside writes disk.log --base before.img --at 900 --seed 1 -o crash.img
 
 The socket lies beside the mount point, named MOUNTPOINT.sock, unless --socket says otherwise. SIGINT and SIGTERM end it
-as well, once nothing lies on the mount; what --loop and --mount made goes first. Requests come from the kernel by io_uring
+as well, once nothing lies on the mount; what --loop and --mount made goes first. A drive over the network is written by one host at a time: after a
+lost connection this one writes again what was not flushed. A second signal waits no longer for one that is not reached. Requests come from the kernel by io_uring
 where it offers that (`nearside doctor` says whether, and how to turn it on), else by /dev/fuse. NEARSIDE_LOG says how much standard error hears of what goes wrong: error, warn (if
 nothing is said), info or debug.";
 

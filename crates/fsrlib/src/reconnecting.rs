@@ -233,6 +233,11 @@ impl<P: Paths, C: Clock> Reconnecting<P, C> {
         }
     }
 
+    /// The paths, with what is known of the drive: for ways to the same that others go.
+    pub fn paths(&self) -> &P {
+        &self.paths
+    }
+
     /// The way; where there is none, after those that are known were tried.
     ///
     /// # Errors

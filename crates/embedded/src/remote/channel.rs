@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use nearside_clock::Nanos;
-use nearside_dma::{IoBuffer, Memory, Reach, Span};
-use nearside_driver::{Command, Failure, Finished, Handle, RejectReason};
+use nearside_dma::{Memory, Reach};
+use nearside_driver::{Failure, Finished, Handle, RejectReason};
 use nearside_fsrlib::Error;
 use nearside_spec::Status;
-use nearside_spec::data::DsmRange;
-use nearside_store::{Channel, Completion, Data, Operation, StoreError, Submitted, Token, UNMAPPED, check};
+use nearside_store::{Channel, Completion, Data, Operation, StoreError, Submitted, Token, check};
 
 use super::link::{Link, Lost};
+use super::pieces::{Piece, Reason, Work, gather, scatter};
 use super::unflushed::Unflushed;
 use super::{Shape, Way, Ways};
 
@@ -26,46 +26,6 @@ const SPARE: usize = 32;
 const LOSSES: u32 = 5;
 /// How often it is looked whether there is a connection again.
 const LOOK_NS: u64 = 5_000_000;
-
-/// An operation of the drive's.
-struct Work {
-    operation: Operation,
-    token: Token,
-    /// Where its bytes go, or came from.
-    spans: Vec<Span>,
-    owned: Option<IoBuffer>,
-    /// Commands that have not ended.
-    left: usize,
-    failed: Option<StoreError>,
-}
-
-/// For what a command is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Reason {
-    /// The work of a place.
-    Work(usize),
-    /// A change that may be lost is made again.
-    Again,
-    /// Too much is not flushed.
-    Room,
-}
-
-/// A command.
-struct Piece {
-    reason: Reason,
-    operation: Operation,
-    data: Option<Vec<u8>>,
-    /// Of a flush: the number of the first change that it does not cover.
-    covers: u64,
-    /// Connections that were lost with it.
-    losses: u32,
-}
-
-impl Piece {
-    fn new(reason: Reason, operation: Operation, data: Option<Vec<u8>>) -> Piece {
-        Piece { reason, operation, data, covers: 0, losses: 0 }
-    }
-}
 
 /// A way into a [`Remote`](super::Remote).
 pub struct RemoteChannel {
@@ -125,113 +85,10 @@ impl RemoteChannel {
         })
     }
 
-    /// The commands of an operation; of a write with its bytes.
-    fn cut(&mut self, place: usize, operation: Operation, mut bytes: Option<Vec<u8>>) -> usize {
-        let block = u64::from(self.shape.namespace.block_size);
-        let by_write = self.shape.most;
-        let reason = Reason::Work(place);
-        let Some((offset, len)) = operation.range() else {
-            self.backlog.push_back(Piece::new(reason, operation, None));
-            return 1;
-        };
-        let operation = match operation {
-            Operation::Deallocate { .. } if !self.shape.frees => {
-                Operation::WriteZeroes { offset, len, fua: false }
-            }
-            operation => operation,
-        };
-        let most = match operation {
-            Operation::Deallocate { .. } => u64::from(u32::MAX) * block,
-            Operation::WriteZeroes { .. } if self.shape.zeroes => 65_536 * block,
-            _ => by_write,
-        };
-        let end = offset + len;
-        let mut count = 0;
-        for at in (offset..end).step_by(usize::try_from(most).unwrap_or(usize::MAX)) {
-            let part = most.min(end - at);
-            let (operation, data) = match operation {
-                Operation::Read { .. } => (Operation::Read { offset: at, len: part }, None),
-                Operation::Write { fua, .. } => {
-                    let data = match &mut bytes {
-                        Some(bytes) if part == len => std::mem::take(bytes),
-                        Some(bytes) => bytes[(at - offset) as usize..][..part as usize].to_vec(),
-                        None => Vec::new(),
-                    };
-                    (Operation::Write { offset: at, len: part, fua }, Some(data))
-                }
-                Operation::WriteZeroes { fua, .. } if self.shape.zeroes => {
-                    (Operation::WriteZeroes { offset: at, len: part, fua }, None)
-                }
-                Operation::WriteZeroes { fua, .. } => {
-                    (Operation::Write { offset: at, len: part, fua }, Some(vec![0; part as usize]))
-                }
-                _ => (Operation::Deallocate { offset: at, len: part }, None),
-            };
-            self.backlog.push_back(Piece::new(reason, operation, data));
-            count += 1;
-        }
-        count
-    }
-
-    /// A buffer of so many bytes; what it holds is arbitrary.
-    fn buffer(&mut self, len: u64) -> Vec<u8> {
-        let mut buffer = self.spare.pop().unwrap_or_default();
-        buffer.resize(len as usize, 0);
-        buffer
-    }
-
     fn give_back(&mut self, buffer: Vec<u8>) {
         if self.spare.len() < SPARE {
             self.spare.push(buffer);
         }
-    }
-
-    /// The bytes of a write.
-    fn gather(&mut self, operation: &Operation, len: u64, data: &Data<'_>) -> Result<Vec<u8>, StoreError> {
-        // Of that length alone: it may be kept until the next flush.
-        let mut bytes = vec![0; len as usize];
-        match data {
-            Data::None => {}
-            Data::Owned(buffer) => bytes.copy_from_slice(buffer),
-            Data::Spans(spans) => {
-                let mut rest = &mut bytes[..];
-                for span in *spans {
-                    let (part, after) = rest.split_at_mut(span.len());
-                    let Some((host, at)) = self.reach.locate(*span) else {
-                        return Err(operation.failed(UNMAPPED));
-                    };
-                    host.read(at, part);
-                    if host.has_failed() {
-                        return Err(operation.failed(UNMAPPED));
-                    }
-                    rest = after;
-                }
-            }
-        }
-        Ok(bytes)
-    }
-
-    /// Bytes that were read, which begin `from` bytes into the work's.
-    fn scatter(reach: &mut Reach, work: &mut Work, from: usize, bytes: &[u8]) -> Result<(), StoreError> {
-        if let Some(owned) = &mut work.owned {
-            owned[from..from + bytes.len()].copy_from_slice(bytes);
-            return Ok(());
-        }
-        let (mut begins, to) = (0, from + bytes.len());
-        for span in &work.spans {
-            let (first, last) = (from.max(begins), to.min(begins + span.len()));
-            if first < last {
-                let Some((host, at)) = reach.locate(*span) else {
-                    return Err(work.operation.failed(UNMAPPED));
-                };
-                host.write(at + (first - begins), &bytes[first - from..last - from]);
-                if host.has_failed() {
-                    return Err(work.operation.failed(UNMAPPED));
-                }
-            }
-            begins += span.len();
-        }
-        Ok(())
     }
 
     /// Goes on with all that there is.
@@ -320,7 +177,7 @@ impl RemoteChannel {
                 break;
             };
             let operation = change.operation;
-            if self.out.iter().flatten().any(|piece| overlap(&piece.operation, &operation)) {
+            if self.out.iter().flatten().any(|piece| piece.overlaps(&operation)) {
                 return false;
             }
             let again = Piece::new(Reason::Again, operation, change.data.clone());
@@ -337,7 +194,8 @@ impl RemoteChannel {
         if self.way.is_none() {
             return Err(piece);
         }
-        let (command, data) = self.command(&mut piece);
+        let spare = if piece.takes_buffer() { self.spare.pop().unwrap_or_default() } else { Vec::new() };
+        let (command, data) = piece.command(&self.shape, spare);
         let Some(way) = &mut self.way else { return Err(piece) };
         match way.initiator().submit(&command, data) {
             Ok(handle) => {
@@ -362,30 +220,6 @@ impl RemoteChannel {
                 }
                 Err(piece)
             }
-        }
-    }
-
-    fn command(&mut self, piece: &mut Piece) -> (Command, Option<Vec<u8>>) {
-        let (nsid, block) = (self.shape.namespace.nsid, u64::from(self.shape.namespace.block_size));
-        let durable = |command: Command, fua| if fua { command.fua() } else { command };
-        let blocks = |len: u64| (len / block) as u32;
-        match piece.operation {
-            Operation::Read { offset, len } => {
-                (Command::read(nsid, offset / block, blocks(len)), Some(self.buffer(len)))
-            }
-            Operation::Write { offset, len, fua } => {
-                let command = Command::write(nsid, offset / block, blocks(len));
-                (durable(command, fua), piece.data.take())
-            }
-            Operation::WriteZeroes { offset, len, fua } => {
-                (durable(Command::write_zeroes(nsid, offset / block, blocks(len)), fua), None)
-            }
-            Operation::Deallocate { offset, len } => {
-                let mut list = self.buffer(DsmRange::SIZE as u64);
-                let command = Command::deallocate(nsid, &[(offset / block, blocks(len))], &mut list);
-                (command, Some(list))
-            }
-            Operation::Flush => (Command::flush(nsid), None),
         }
     }
 
@@ -465,7 +299,7 @@ impl RemoteChannel {
                     && let Some(work) = &mut self.works[place]
                 {
                     let from = offset - work.operation.range().map_or(offset, |(first, _)| first);
-                    if let Err(error) = Self::scatter(&mut self.reach, work, from as usize, bytes) {
+                    if let Err(error) = scatter(&mut self.reach, work, from as usize, bytes) {
                         work.failed = Some(error);
                     }
                 }
@@ -551,13 +385,6 @@ impl RemoteChannel {
     }
 }
 
-fn overlap(one: &Operation, other: &Operation) -> bool {
-    match (one.range(), other.range()) {
-        (Some((a, a_len)), Some((b, b_len))) => a < b + b_len && b < a + a_len,
-        _ => false,
-    }
-}
-
 impl Channel for RemoteChannel {
     fn submit(&mut self, operation: Operation, data: Data<'_>, token: Token, _now: Nanos) -> Submitted {
         let Shape { namespace, .. } = self.shape;
@@ -574,7 +401,7 @@ impl Channel for RemoteChannel {
             return Submitted::done(Err(StoreError::Busy), data);
         }
         let bytes = match operation {
-            Operation::Write { len, .. } => match self.gather(&operation, len, &data) {
+            Operation::Write { len, .. } => match gather(&mut self.reach, &operation, len, &data) {
                 Ok(bytes) => Some(bytes),
                 Err(error) => return Submitted::done(Err(error), data),
             },
@@ -589,11 +416,13 @@ impl Channel for RemoteChannel {
             self.works.push(None);
             self.works.len() - 1
         });
-        let left = self.cut(place, operation, bytes);
+        let pieces = self.shape.cut(Reason::Work(place), operation, bytes);
+        let left = pieces.len();
         if left == 0 {
             self.free.push(place);
             return Submitted::Done(Completion { result: Ok(()), buffer: owned });
         }
+        self.backlog.extend(pieces);
         self.works[place] = Some(Work { operation, token, spans, owned, left, failed: None });
         if self.way.is_none() && !self.asked {
             self.asked = true;

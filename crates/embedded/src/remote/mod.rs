@@ -1,10 +1,10 @@
 //! A drive over the network, of any maker, as the store of a drive in this process.
 //!
-//! A write passes: [`RemoteChannel`] takes its bytes, cuts them into commands and sends these over NVMe/TCP
-//! -> the target -> a later poll finds what has ended. What the drive has acknowledged and not flushed is
-//! kept ([`unflushed`]): where the connection is lost, another is made by a thread beside ([`link`]), as the
-//! kernel makes it, and what was kept is written again before anything else, since the target may have been
-//! started anew meanwhile and have lost it. Commands that were out are sent again.
+//! A write passes: [`RemoteChannel`] takes its bytes, cuts them into commands ([`pieces`]) and sends these
+//! over NVMe/TCP -> the target -> a later poll finds what has ended. What the drive has acknowledged and not
+//! flushed is kept ([`unflushed`]): where the connection is lost, another is made by a thread beside
+//! ([`link`]), as the kernel makes it, and what was kept is written again before anything else, since the
+//! target may have been started anew meanwhile and have lost it. Commands that were out are sent again.
 //!
 //! One host writes: what another has written in blocks of which this one's last write was not flushed is
 //! overwritten by that where the connection is lost.
@@ -14,6 +14,7 @@
 mod channel;
 mod link;
 mod near;
+mod pieces;
 mod unflushed;
 
 use std::io;
@@ -46,6 +47,7 @@ const DEPTH: u16 = 128;
 pub struct Remote(Arc<Shared>);
 
 struct Shared {
+    /// Further connections are to the same namespace, or to none.
     paths: TcpPaths<TscClock>,
     recovery: nearside_driver::tcp::Recovery,
     tell: Tell,
@@ -92,7 +94,7 @@ impl Remote {
         let paths = TcpPaths::new(addresses.clone(), options, Policy::Interrupt, TscClock::new());
         let paths = paths.with_depth(DEPTH);
         let tell: Tell = Arc::new(tell);
-        let mut ways = connected(paths.clone(), recovery, &tell)?;
+        let mut ways = connected(paths, recovery, &tell)?;
         let shape = ways.way().and_then(Shape::of).map_err(|e| e.to_string())?;
         if ![512, 4096].contains(&shape.namespace.block_size) {
             return Err(format!("its blocks have {} bytes, not 512 or 4096", shape.namespace.block_size));
@@ -101,7 +103,7 @@ impl Remote {
             return Err(format!("its {} blocks are more than a file can have", shape.namespace.blocks));
         }
         Ok(Remote(Arc::new(Shared {
-            paths,
+            paths: ways.paths().clone(),
             recovery,
             tell,
             shape,

@@ -323,6 +323,10 @@ fn another_namespace_is_not_taken_for_it() {
     let _server = serve_at(Some(&address), [8; 16], store, |offer| offer);
     let failed = host.read(0, 512).unwrap_err().to_string();
     assert!(failed.contains("is another than it was"), "{failed}");
+    // Nor is it asked near-data work, or served by another channel.
+    let asked = remote.statistics(&|| false).map(drop).unwrap_err().to_string();
+    assert!(asked.contains("is another than it was"), "{asked}");
+    assert!(remote.channel(Arc::default()).is_err());
 }
 
 #[test]
